@@ -1,0 +1,1 @@
+//! Cost coefficients: measured at start, refitted from every step.

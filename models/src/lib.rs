@@ -1,0 +1,23 @@
+//! Models: configuration, weights, tokenizers and chat templates, and forward passes over a paged KV
+//! cache behind one port, [`ModelRunner`].
+
+pub mod checkpoint;
+pub mod config;
+pub mod cpu;
+pub mod error;
+pub mod loader;
+pub mod quant;
+pub mod runner;
+pub mod template;
+pub mod tokenizer;
+
+#[cfg(feature = "candle")]
+pub mod candle;
+
+pub use checkpoint::{Checkpoint, Tensor, TensorType};
+pub use config::{Architecture, ModelConfig, Rope, RopeScaling};
+pub use error::LoadError;
+pub use loader::{LoadedModel, open};
+pub use runner::{Chunk, Logits, ModelRunner, RunnerError, RunnerLimits};
+pub use template::{ChatTemplate, TemplateError};
+pub use tokenizer::Tokenizer;

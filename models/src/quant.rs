@@ -1,0 +1,1 @@
+//! Decoding of GGUF's quantised blocks to f32.

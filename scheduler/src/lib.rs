@@ -1,0 +1,36 @@
+//! The pure scheduler of Sluice: it decides what enters, what runs in the next step, and when
+//! everybody would finish. `no_std`, integers only, no clock, no randomness: the same inputs give
+//! the same decisions on every machine, in the server and in the simulator alike.
+//!
+//! Words: a *request* is what a client sent, a *sequence* its running form (n choices are n
+//! sequences); a *step* is one forward pass; a *chunk* is the tokens of one sequence in one step
+//! (decode is a chunk of length 1); a *block* is a fixed-size unit of KV cache. A request is
+//! *admitted* or *shed* by the gate; once inside it is *waiting*, *running* or *preempted* until it
+//! ends in exactly one terminal state: completed, expired, cancelled or failed.
+#![no_std]
+#![deny(clippy::float_arithmetic)]
+
+extern crate alloc;
+
+pub mod class;
+pub mod cost;
+pub mod gate;
+pub mod kv;
+pub mod plan;
+pub mod policy;
+pub mod request;
+pub mod scheduler;
+pub mod time;
+pub mod timeline;
+
+pub use class::{Class, ClassConfig, ClassTable, Slo};
+pub use cost::{CostModel, StepLoad};
+pub use gate::{Admission, AdmissionMode, Forecast, Gate, GateConfig, Shed, ShedReason};
+pub use kv::{BlockId, KvBlocks, OutOfBlocks};
+pub use plan::{Chunk, Event, SeqOutcome, StepPlan};
+pub use request::{
+    Deadline, FinishReason, OutputLength, Request, RequestId, SeqId, SequenceSpec, Terminal,
+};
+pub use scheduler::{Counts, Scheduler, SchedulerConfig};
+pub use time::Micros;
+pub use timeline::Timeline;

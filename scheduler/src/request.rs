@@ -1,0 +1,104 @@
+//! Requests and sequences as the scheduler sees them: counts and times, never text.
+
+use alloc::vec::Vec;
+
+use crate::class::Class;
+use crate::time::Micros;
+
+/// Identifies one request; handed out by the engine's handle, never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u64);
+
+/// Identifies one sequence: its request and its position among the request's choices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SeqId {
+    /// The request it belongs to.
+    pub request: RequestId,
+    /// Index among the sequences of that request.
+    pub index: u32,
+}
+
+/// Absolute times by which parts of the answer are due.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Deadline {
+    /// The first token.
+    pub first_token: Option<Micros>,
+    /// The last token.
+    pub last_token: Option<Micros>,
+    /// A span, not a point: the mean gap between tokens that was promised.
+    pub tpot: Option<Micros>,
+}
+
+/// What is known of a sequence's output length, in tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutputLength {
+    /// No stop before this many tokens.
+    pub min: u32,
+    /// Hard limit (`max_tokens`, already cut to the context length).
+    pub max: u32,
+    /// The predicted length; the gate fills it in at admission, within `min..=max`.
+    pub predicted: u32,
+    /// The length is known exactly (`ignore_eos`, or `min == max`): `predicted == max`.
+    pub exact: bool,
+}
+
+/// One sequence of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SequenceSpec {
+    /// Tokens of the prompt, at least 1.
+    pub prompt_tokens: u32,
+    /// What is known of the output.
+    pub output: OutputLength,
+}
+
+/// One request: its class, its deadlines and its sequences.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Unique id.
+    pub id: RequestId,
+    /// Service class.
+    pub class: Class,
+    /// When it reached the server.
+    pub arrival: Micros,
+    /// When its answer is due. The class's SLO, or tighter or looser targets that came with it.
+    pub deadline: Deadline,
+    /// How often the client has retried it already (0 on the first attempt).
+    pub retry: u32,
+    /// n choices of every prompt, at least one.
+    pub sequences: Vec<SequenceSpec>,
+}
+
+/// Why a sequence ended by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FinishReason {
+    /// An end-of-sequence token, a stop token or a stop string.
+    Stop,
+    /// `max_tokens` or the context length.
+    Length,
+}
+
+/// How a request that had entered ended. Exactly one per admitted request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Terminal {
+    /// Every sequence finished.
+    Completed,
+    /// It waited until its deadline had become impossible.
+    Expired,
+    /// The client left.
+    Cancelled,
+    /// A step failed, or the engine stopped.
+    Failed,
+}
+
+impl Terminal {
+    /// The metric label.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Terminal::Completed => "completed",
+            Terminal::Expired => "expired",
+            Terminal::Cancelled => "cancelled",
+            Terminal::Failed => "failed",
+        }
+    }
+}
