@@ -29,4 +29,7 @@ pub enum LoadError {
     /// A valid model that we cannot serve.
     #[error("{0}")]
     Unsupported(String),
+    /// The device refused, out of memory most likely.
+    #[error("device: {0}")]
+    Device(String),
 }
