@@ -1,1 +1,10 @@
-fn main() {}
+//! `sluice-load`: see `sluice-load --help` and the library's documentation.
+
+use clap::Parser;
+use load::{cli::Cli, commands};
+
+/// One thread is enough for thousands of streams, and leaves the other cores to the server.
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> anyhow::Result<()> {
+    commands::run(Cli::parse()).await
+}
