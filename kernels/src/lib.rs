@@ -10,8 +10,9 @@ pub mod mapped;
 pub mod matrix;
 pub mod pool;
 
-pub use activations::Activations;
+pub use activations::{Activations, Form};
+pub use cpu::Cpu;
 pub use kv::{KvDtype, PagedKv};
 pub use mapped::MappedFile;
-pub use matrix::Matrix;
+pub use matrix::{Matrix, Product, Weights};
 pub use pool::Pool;
