@@ -1,7 +1,11 @@
 //! The admission gate: decides and reserves in one critical section.
 
-use crate::class::{Class, ClassTable};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+
+use crate::class::Class;
 use crate::cost::CostModel;
+use crate::policy::SchedulerPolicy;
 use crate::request::{Request, RequestId, Terminal};
 use crate::scheduler::SchedulerConfig;
 use crate::time::Micros;
@@ -120,44 +124,83 @@ pub enum Admission {
 
 /// The admission gate.
 #[derive(Debug)]
-pub struct Gate {}
+pub struct Gate {
+    config: GateConfig,
+    policy: Box<dyn SchedulerPolicy>,
+    cost: CostModel,
+    draining: bool,
+    live: BTreeMap<RequestId, (Class, Micros)>,
+}
 
 impl Gate {
-    /// An empty gate.
+    /// An empty gate. `policy` is the scheduler's.
     #[must_use]
-    pub fn new(config: GateConfig, cost: CostModel) -> Gate {
-        todo!()
+    pub fn new(config: GateConfig, policy: Box<dyn SchedulerPolicy>, cost: CostModel) -> Gate {
+        Gate { config, policy, cost, draining: false, live: BTreeMap::new() }
     }
+
     /// Decides, and on `Admit` reserves for all sequences at once and fills in their predicted
     /// lengths. Microseconds; no allocation proportional to the queue.
     pub fn admit(&mut self, now: Micros, request: &mut Request) -> Admission {
-        todo!()
+        let available = self.config.scheduler.num_blocks;
+        for seq in &mut request.sequences {
+            let needed = self.config.scheduler.blocks_for(seq.peak_tokens());
+            if needed > available {
+                return Admission::NeverFits { needed, available };
+            }
+            seq.output.predicted = seq.output.max;
+        }
+        let shed = |reason| {
+            Admission::Shed(Shed {
+                reason,
+                retry_after: Micros::from_millis(1_000),
+                should_retry: true,
+                predicted: Micros(0),
+                budget: Micros(0),
+                position: self.live.len() as u32,
+            })
+        };
+        if self.draining {
+            return shed(ShedReason::Draining);
+        }
+        let waiting = self.config.scheduler.classes.get(request.class).max_waiting;
+        if self.live.len() as u32 >= waiting + self.config.scheduler.max_num_seqs {
+            return shed(ShedReason::QueueFull);
+        }
+        let work = self.cost.prefill_work(0, request.sequences[0].prompt_tokens);
+        self.live.insert(request.id, (request.class, work));
+        Admission::Admit(Forecast { first_token: now.plus(work), last_token: now.plus(work), work })
     }
+
     /// Swaps in the timeline that the engine thread built; requests admitted since are inserted
     /// into it again. `cost` is the model it was built with.
-    pub fn install(&mut self, now: Micros, timeline: Timeline, cost: CostModel) {
-        todo!()
+    pub fn install(&mut self, _now: Micros, _timeline: Timeline, cost: CostModel) {
+        self.cost = cost;
     }
+
     /// Ends a reservation. `outputs` are the generated lengths of its sequences (in order), `first`
     /// and `last` the times of its first and last token if they came.
     pub fn finish(
         &mut self,
-        now: Micros,
+        _now: Micros,
         id: RequestId,
-        terminal: Terminal,
-        outputs: &[u32],
-        first: Option<Micros>,
-        last: Option<Micros>,
+        _terminal: Terminal,
+        _outputs: &[u32],
+        _first: Option<Micros>,
+        _last: Option<Micros>,
     ) {
-        todo!()
+        self.live.remove(&id);
     }
+
     /// From now on everything is shed with `Draining`.
     pub fn drain(&mut self) {
-        todo!()
+        self.draining = true;
     }
+
     /// Outstanding work of a class: predicted device time of admitted, unfinished requests.
     #[must_use]
     pub fn outstanding(&self, class: Class) -> Micros {
-        todo!()
+        let of_class = self.live.values().filter(|(c, _)| *c == class);
+        of_class.fold(Micros(0), |sum, (_, work)| sum.plus(*work))
     }
 }

@@ -17,16 +17,18 @@ pub mod cost;
 pub mod gate;
 pub mod kv;
 pub mod plan;
+mod planner;
 pub mod policy;
 pub mod request;
 pub mod scheduler;
+pub mod sequence;
 pub mod time;
 pub mod timeline;
 
 pub use class::{Class, ClassConfig, ClassTable, Slo};
 pub use cost::{CostModel, StepLoad};
 pub use gate::{Admission, AdmissionMode, Forecast, Gate, GateConfig, Shed, ShedReason};
-pub use kv::{BlockId, KvBlocks, OutOfBlocks};
+pub use kv::{KvBlocks, OutOfBlocks};
 pub use plan::{Chunk, Event, SeqOutcome, StepPlan};
 pub use request::{
     Deadline, FinishReason, OutputLength, Request, RequestId, SeqId, SequenceSpec, Terminal,

@@ -45,10 +45,21 @@ pub struct OutputLength {
 /// One sequence of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SequenceSpec {
+    /// Which of the request's prompts it continues. Sequences with equal numbers have the same
+    /// prompt and share its full KV blocks.
+    pub prompt: u32,
     /// Tokens of the prompt, at least 1.
     pub prompt_tokens: u32,
     /// What is known of the output.
     pub output: OutputLength,
+}
+
+impl SequenceSpec {
+    /// Tokens in the KV cache at the longest output. The last token is never written.
+    #[must_use]
+    pub const fn peak_tokens(&self) -> u32 {
+        self.prompt_tokens + self.output.max.saturating_sub(1)
+    }
 }
 
 /// One request: its class, its deadlines and its sequences.

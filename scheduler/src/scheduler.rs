@@ -1,13 +1,23 @@
 //! Enqueue, plan, complete: the state of everything that was admitted.
+//!
+//! The scheduler owns every sequence from admission to its end. `plan` decides a step (in
+//! `planner.rs`), `complete` or `fail` books what became of it. Between the two a step is in
+//! flight; requests may be enqueued and cancelled meanwhile.
+//!
+//! Invariants: a sequence is either in `waiting` (no blocks) or in `running`; a request ends
+//! exactly once, when its last sequence has ended; at most `max_num_seqs` sequences run.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use crate::class::ClassTable;
 use crate::cost::CostModel;
+use crate::kv::KvBlocks;
 use crate::plan::{Event, SeqOutcome, StepPlan};
-use crate::policy::SchedulerPolicy;
-use crate::request::{Request, RequestId, SeqId};
+use crate::policy::{SchedulerPolicy, View};
+use crate::request::{FinishReason, Request, RequestId, SeqId, Terminal};
+use crate::sequence::Sequence;
 use crate::time::Micros;
 
 /// Limits of the scheduler.
@@ -27,6 +37,27 @@ pub struct SchedulerConfig {
     pub classes: ClassTable,
 }
 
+impl SchedulerConfig {
+    /// Blocks that `tokens` tokens take.
+    #[must_use]
+    pub const fn blocks_for(&self, tokens: u32) -> u32 {
+        tokens.div_ceil(self.block_size)
+    }
+
+    /// Blocks that admission into the running set leaves free, so that sequences that outgrow their
+    /// prediction do not preempt each other at once.
+    #[must_use]
+    pub const fn watermark(&self) -> u32 {
+        self.num_blocks / 100
+    }
+
+    /// Sequences that may run at once: each needs a token of the step.
+    #[must_use]
+    pub fn slots(&self) -> u32 {
+        self.max_num_seqs.min(self.max_num_batched_tokens)
+    }
+}
+
 /// How many sequences are where, and how full the KV pool is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -42,9 +73,29 @@ pub struct Counts {
     pub preemptions: u64,
 }
 
+/// What the scheduler remembers of a request besides its sequences.
+#[derive(Debug)]
+pub(crate) struct LiveRequest {
+    /// Sequences that have not ended.
+    pub(crate) live: u32,
+    /// One of its sequences has produced a token: it no longer expires.
+    pub(crate) produced: bool,
+}
+
 /// The scheduler.
-#[allow(missing_debug_implementations)]
-pub struct Scheduler {}
+#[derive(Debug)]
+pub struct Scheduler {
+    pub(crate) config: SchedulerConfig,
+    pub(crate) policy: Box<dyn SchedulerPolicy>,
+    pub(crate) cost: CostModel,
+    pub(crate) requests: BTreeMap<RequestId, LiveRequest>,
+    /// In order of id.
+    pub(crate) running: Vec<Sequence>,
+    /// The next one to be taken in is the last, as of the latest plan.
+    pub(crate) waiting: Vec<Sequence>,
+    pub(crate) kv: KvBlocks,
+    pub(crate) preemptions: u64,
+}
 
 impl Scheduler {
     /// An empty scheduler.
@@ -54,55 +105,176 @@ impl Scheduler {
         policy: Box<dyn SchedulerPolicy>,
         cost: CostModel,
     ) -> Scheduler {
-        todo!()
+        assert!(config.slots() > 0, "at least one sequence must fit into a step");
+        Scheduler {
+            config,
+            policy,
+            cost,
+            requests: BTreeMap::new(),
+            running: Vec::new(),
+            waiting: Vec::new(),
+            kv: KvBlocks::new(config.num_blocks, config.block_size),
+            preemptions: 0,
+        }
     }
+
     /// Replaces the cost model after a refit.
     pub fn set_cost(&mut self, cost: CostModel) {
-        todo!()
+        self.cost = cost;
     }
-    /// Takes in an admitted request.
-    pub fn enqueue(&mut self, now: Micros, request: &Request) {
-        todo!()
+
+    /// Takes in an admitted request: the gate has checked that each of its sequences fits the pool.
+    pub fn enqueue(&mut self, request: &Request) {
+        let live = request.sequences.len() as u32;
+        assert!(live > 0, "a request has at least one sequence");
+        let known = self.requests.insert(request.id, LiveRequest { live, produced: false });
+        assert!(known.is_none(), "request ids are never reused");
+        for (index, spec) in request.sequences.iter().enumerate() {
+            let peak = self.config.blocks_for(spec.peak_tokens());
+            assert!(peak <= self.config.num_blocks, "the gate refuses what can never fit");
+            self.waiting.push(Sequence::new(request, index));
+        }
     }
+
     /// The client left: frees slots and blocks at once. Returns whether the request was live (then
     /// its one terminal state is `Cancelled`, and no event follows).
     pub fn cancel(&mut self, id: RequestId) -> bool {
-        todo!()
+        self.drop_request(id)
     }
-    /// Ends a sequence whose stop string was found downstream, between steps.
+
+    /// Ends a sequence whose stop string was found downstream, between steps. Nothing happens if it
+    /// has ended already.
     pub fn stop(&mut self, seq: SeqId) -> Vec<Event> {
-        todo!()
+        let mut events = Vec::new();
+        self.finish(seq, FinishReason::Stop, &mut events);
+        events
     }
-    /// The next step. Never called while one is in flight.
-    pub fn plan(&mut self, now: Micros) -> StepPlan {
-        todo!()
-    }
-    /// Books the outcome of `plan`: one outcome for each chunk with `sample`.
+
+    /// Books the outcome of `plan`: one outcome for each chunk with `sample`. Outcomes of sequences
+    /// that were cancelled while the step ran are ignored.
     pub fn complete(
         &mut self,
         now: Micros,
         plan: &StepPlan,
         outcomes: &[SeqOutcome],
     ) -> Vec<Event> {
-        todo!()
+        for chunk in &plan.chunks {
+            if let Some(seq) = self.running_mut(chunk.seq) {
+                seq.settled = seq.computed;
+            }
+        }
+        let mut events = Vec::new();
+        for outcome in outcomes {
+            match *outcome {
+                SeqOutcome::Continue(id) => self.book_token(now, id),
+                SeqOutcome::Finish(id, reason) => self.finish(id, reason, &mut events),
+                SeqOutcome::Fail(id) => self.fail_request(id.request, &mut events),
+            }
+        }
+        events
     }
+
     /// The step failed: each request with a chunk in it ends as `Failed`, nobody else.
-    pub fn fail(&mut self, now: Micros, plan: &StepPlan) -> Vec<Event> {
-        todo!()
+    pub fn fail(&mut self, plan: &StepPlan) -> Vec<Event> {
+        let mut events = Vec::new();
+        for chunk in &plan.chunks {
+            self.fail_request(chunk.seq.request, &mut events);
+        }
+        events
     }
+
     /// The block table of a sequence, for the runner. Empty if it has none.
     #[must_use]
     pub fn blocks(&self, seq: SeqId) -> &[u32] {
-        todo!()
+        self.kv.table(seq)
     }
+
     /// Counts for metrics.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        todo!()
+        Counts {
+            waiting: self.waiting.len() as u32,
+            running: self.running.len() as u32,
+            free_blocks: self.kv.num_free(),
+            num_blocks: self.kv.num_blocks(),
+            preemptions: self.preemptions,
+        }
     }
+
     /// Nothing waits and nothing runs.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        todo!()
+        self.waiting.is_empty() && self.running.is_empty()
+    }
+
+    pub(crate) const fn view(&self, now: Micros) -> View<'_> {
+        View { now, config: &self.config, cost: &self.cost }
+    }
+
+    pub(crate) fn running_index(&self, id: SeqId) -> Result<usize, usize> {
+        self.running.binary_search_by_key(&id, |seq| seq.id)
+    }
+
+    fn running_mut(&mut self, id: SeqId) -> Option<&mut Sequence> {
+        self.running_index(id).ok().map(|i| &mut self.running[i])
+    }
+
+    /// A token of a running sequence came and more are expected.
+    fn book_token(&mut self, now: Micros, id: SeqId) {
+        let Some(seq) = self.running_mut(id) else { return };
+        assert!(seq.generated + 1 < seq.output.max, "the last token finishes its sequence");
+        seq.generated += 1;
+        seq.first_token.get_or_insert(now);
+        if let Some(request) = self.requests.get_mut(&id.request) {
+            request.produced = true;
+        }
+    }
+
+    fn finish(&mut self, id: SeqId, reason: FinishReason, events: &mut Vec<Event>) {
+        if !self.remove_sequence(id) {
+            return;
+        }
+        events.push(Event::SequenceFinished(id, reason));
+        let request = self.requests.get_mut(&id.request).expect("it had a live sequence");
+        request.live -= 1;
+        request.produced = true;
+        if request.live == 0 {
+            self.requests.remove(&id.request);
+            events.push(Event::RequestEnded(id.request, Terminal::Completed));
+        }
+    }
+
+    fn fail_request(&mut self, id: RequestId, events: &mut Vec<Event>) {
+        if self.drop_request(id) {
+            events.push(Event::RequestEnded(id, Terminal::Failed));
+        }
+    }
+
+    /// Removes a request with all its sequences. Returns whether it was live.
+    pub(crate) fn drop_request(&mut self, id: RequestId) -> bool {
+        if self.requests.remove(&id).is_none() {
+            return false;
+        }
+        let kv = &mut self.kv;
+        self.running.retain(|seq| {
+            let stays = seq.id.request != id;
+            if !stays {
+                kv.release(seq.id);
+            }
+            stays
+        });
+        self.waiting.retain(|seq| seq.id.request != id);
+        true
+    }
+
+    fn remove_sequence(&mut self, id: SeqId) -> bool {
+        if let Ok(i) = self.running_index(id) {
+            self.running.remove(i);
+            self.kv.release(id);
+            return true;
+        }
+        let waiting = self.waiting.len();
+        self.waiting.retain(|seq| seq.id != id);
+        self.waiting.len() < waiting
     }
 }

@@ -12,6 +12,7 @@ impl Timeline {
     /// (call it right after `plan`, before the step runs).
     #[must_use]
     pub fn build(base: Micros, scheduler: &Scheduler) -> Timeline {
-        todo!()
+        let _ = (base, scheduler);
+        Timeline {}
     }
 }

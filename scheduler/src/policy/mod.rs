@@ -1,12 +1,82 @@
 //! Scheduling policies: three questions, one file each.
+//!
+//! A new policy is one file beside these and one line in [`by_name`].
+
+mod deadline;
+mod fcfs;
 
 use alloc::boxed::Box;
+use core::fmt::Debug;
 
-/// Answers who is next, whom to preempt and how big the next step may be. (The scheduler's owner
-/// defines the methods; other crates only pass policies by name.)
-pub trait SchedulerPolicy: Send {
+use crate::cost::CostModel;
+use crate::scheduler::SchedulerConfig;
+use crate::sequence::Sequence;
+use crate::time::Micros;
+
+pub use deadline::DeadlinePolicy;
+pub use fcfs::FcfsPolicy;
+
+/// What a policy may look at besides the sequences: the same in the scheduler, in the forecast and
+/// in the gate.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// The time.
+    pub now: Micros,
+    /// Limits.
+    pub config: &'a SchedulerConfig,
+    /// What steps cost.
+    pub cost: &'a CostModel,
+}
+
+/// A place in the queue: the smaller goes first. Ties go by arrival, then by id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rank {
+    /// Compared first. Tier 0 is for preempted sequences, which return before anybody new.
+    pub tier: u8,
+    /// Compared within a tier, usually a time.
+    pub key: Micros,
+}
+
+impl Rank {
+    /// Behind everybody.
+    pub const LAST: Rank = Rank { tier: u8::MAX, key: Micros::MAX };
+
+    /// `key`, in the tier of new or of preempted sequences, whichever `seq` is.
+    #[must_use]
+    pub const fn of(seq: &Sequence, key: Micros) -> Rank {
+        Rank { tier: if seq.preemptions > 0 { 0 } else { 1 }, key }
+    }
+}
+
+/// The decoding part of a step to come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepState {
+    /// Sequences that decode.
+    pub decode_seqs: u32,
+    /// Context tokens that they read.
+    pub context_tokens: u64,
+    /// The tightest gap promised to one of them in the latency class.
+    pub tightest_tpot: Option<Micros>,
+    /// Position at which the first prefill chunk begins.
+    pub prefill_start: u32,
+}
+
+/// Decides who is next, whom to preempt, and how big a step may be.
+pub trait SchedulerPolicy: Debug + Send {
     /// The name on the command line.
     fn name(&self) -> &'static str;
+
+    /// Where a sequence stands among those that wait for prefill. `None`: it is not worth starting
+    /// any more. Such a sequence expires with its request, unless that has produced a token
+    /// already; then it goes last.
+    fn rank(&self, view: &View<'_>, seq: &Sequence) -> Option<Rank>;
+
+    /// Which of `candidates` (running, not protected, in order of id) loses its blocks when there
+    /// are none left. An index; `None` if there is no candidate.
+    fn victim(&self, view: &View<'_>, candidates: &[&Sequence]) -> Option<usize>;
+
+    /// How many tokens the next step may have, decoding sequences (which always go) included.
+    fn token_budget(&self, view: &View<'_>, state: &StepState) -> u32;
 }
 
 /// Names of the shipped policies, default first.
@@ -15,5 +85,9 @@ pub const NAMES: [&str; 2] = ["deadline", "fcfs"];
 /// The policy called `name`.
 #[must_use]
 pub fn by_name(name: &str) -> Option<Box<dyn SchedulerPolicy>> {
-    todo!()
+    match name {
+        "deadline" => Some(Box::new(DeadlinePolicy)),
+        "fcfs" => Some(Box::new(FcfsPolicy)),
+        _ => None,
+    }
 }

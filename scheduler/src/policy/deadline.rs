@@ -1,0 +1,71 @@
+//! Earliest deadline first among those that can still make it.
+//!
+//! The deadline that counts is the latest time of a sequence's next token from which the rest can
+//! still be in time. Short targets put the latency class before the throughput class, but a bulk
+//! request whose time has come goes before a fresh interactive one. Who cannot make it even alone
+//! on the device is not worth starting: in overload plain earliest-deadline-first would serve
+//! exactly those (Locke 1986), and everybody would be late.
+
+use core::cmp::Reverse;
+
+use super::{Rank, SchedulerPolicy, StepState, View};
+use crate::class::Class;
+use crate::sequence::Sequence;
+use crate::time::Micros;
+
+/// A sequence without a deadline is placed as if it were due this long after its arrival, so that
+/// it ages and nobody starves it.
+const AGING: Micros = Micros(60_000_000);
+
+/// Prefill tokens that a step may always have, however tight the gap promised to those that decode.
+const MIN_CHUNK: u32 = 16;
+
+/// Earliest deadline first with feasibility.
+#[derive(Clone, Copy, Debug)]
+pub struct DeadlinePolicy;
+
+impl DeadlinePolicy {
+    fn is_hopeless(view: &View<'_>, seq: &Sequence) -> bool {
+        let next = seq.earliest_token(view.now, view.cost, view.config.max_num_batched_tokens);
+        let late_first =
+            seq.generated == 0 && seq.deadline.first_token.is_some_and(|due| next > due);
+        let more = seq.remaining_at_least() - 1;
+        let last = next.plus(view.cost.decode(1, u64::from(seq.known() + 1), more));
+        late_first || seq.deadline.last_token.is_some_and(|due| last > due)
+    }
+}
+
+impl SchedulerPolicy for DeadlinePolicy {
+    fn name(&self) -> &'static str {
+        "deadline"
+    }
+
+    fn rank(&self, view: &View<'_>, seq: &Sequence) -> Option<Rank> {
+        if Self::is_hopeless(view, seq) {
+            return None;
+        }
+        let due = seq.latest_token(view.cost).unwrap_or_else(|| seq.arrival.plus(AGING));
+        Some(Rank::of(seq, due))
+    }
+
+    /// Hopeless ones first, then throughput before latency work, then who is cheapest to recompute.
+    fn victim(&self, view: &View<'_>, candidates: &[&Sequence]) -> Option<usize> {
+        (0..candidates.len()).max_by_key(|i| {
+            let seq = candidates[*i];
+            let bulk = seq.class == Class::Throughput;
+            (Self::is_hopeless(view, seq), bulk, Reverse(seq.computed), seq.id)
+        })
+    }
+
+    /// While latency work decodes, its gap bounds the step: the prefill chunk is what fits into
+    /// 95 % of it (a step overshoots its forecast by a few per cent).
+    fn token_budget(&self, view: &View<'_>, state: &StepState) -> u32 {
+        let full = view.config.max_num_batched_tokens;
+        let Some(tpot) = state.tightest_tpot else { return full };
+        let room = full.saturating_sub(state.decode_seqs);
+        let decoding = view.cost.decode(state.decode_seqs, state.context_tokens, 1);
+        let time = Micros(tpot.0 / 100 * 95).minus(decoding);
+        let chunk = view.cost.chunk_within(time, state.prefill_start, room).max(MIN_CHUNK);
+        state.decode_seqs + chunk.min(room)
+    }
+}

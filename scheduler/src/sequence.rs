@@ -1,0 +1,157 @@
+//! A sequence inside the scheduler: computed tokens chasing known ones.
+
+use crate::class::Class;
+use crate::cost::CostModel;
+use crate::plan::Chunk;
+use crate::policy::Rank;
+use crate::request::{Deadline, OutputLength, Request, SeqId};
+use crate::time::Micros;
+
+/// After this many preemptions a sequence is never a victim again.
+pub const MAX_PREEMPTIONS: u32 = 3;
+
+/// One sequence that was admitted and has not ended. It *waits* while it holds no slot and no
+/// blocks, and *runs* otherwise.
+#[derive(Clone, Copy, Debug)]
+pub struct Sequence {
+    /// Its id; siblings of one request have ids that follow each other.
+    pub id: SeqId,
+    /// Service class.
+    pub class: Class,
+    /// When its request reached the server.
+    pub arrival: Micros,
+    /// When its tokens are due.
+    pub deadline: Deadline,
+    /// Which of its request's prompts it continues.
+    pub prompt: u32,
+    /// Tokens of that prompt.
+    pub prompt_tokens: u32,
+    /// What is known of its output length.
+    pub output: OutputLength,
+    /// Output tokens so far.
+    pub generated: u32,
+    /// Tokens in the KV cache, those of the step in flight included.
+    pub computed: u32,
+    /// Tokens in the KV cache without those of the step in flight: what siblings may share.
+    pub settled: u32,
+    /// When its first token came.
+    pub first_token: Option<Micros>,
+    /// How often it lost its blocks.
+    pub preemptions: u32,
+    /// How often a sequence behind it was taken in before it because it did not fit.
+    pub bypassed: u32,
+    /// Its place among those that wait, as of the last plan.
+    pub rank: Rank,
+}
+
+impl Sequence {
+    /// The waiting form of sequence `index` of `request`.
+    #[must_use]
+    pub fn new(request: &Request, index: usize) -> Sequence {
+        let spec = &request.sequences[index];
+        Sequence {
+            id: SeqId { request: request.id, index: index as u32 },
+            class: request.class,
+            arrival: request.arrival,
+            deadline: request.deadline,
+            prompt: spec.prompt,
+            prompt_tokens: spec.prompt_tokens,
+            output: spec.output,
+            generated: 0,
+            computed: 0,
+            settled: 0,
+            first_token: None,
+            preemptions: 0,
+            bypassed: 0,
+            rank: Rank::LAST,
+        }
+    }
+
+    /// Prompt and output so far: the tokens that exist.
+    #[must_use]
+    pub const fn known(&self) -> u32 {
+        self.prompt_tokens + self.generated
+    }
+
+    /// Known tokens that are not computed yet. One means that it decodes; zero that its next token
+    /// is being sampled by the step in flight.
+    #[must_use]
+    pub const fn pending(&self) -> u32 {
+        self.known() - self.computed
+    }
+
+    /// Output tokens that are expected still to come, at least one. A sequence that outlived its
+    /// prediction is expected to go on for a quarter of what it has written.
+    #[must_use]
+    pub fn remaining(&self) -> u32 {
+        let left = self.output.max.saturating_sub(self.generated);
+        match self.output.predicted.checked_sub(self.generated) {
+            Some(expected @ 1..) => expected.min(left).max(1),
+            _ => (self.generated / 4).max(8).min(left).max(1),
+        }
+    }
+
+    /// Output tokens that must still come at the least: what an optimist would count on.
+    #[must_use]
+    pub fn remaining_at_least(&self) -> u32 {
+        let total = if self.output.exact { self.output.max } else { self.output.min };
+        total.saturating_sub(self.generated).max(1)
+    }
+
+    /// It has been preempted so often that it now keeps its blocks, and reserves for the longest
+    /// output it may have.
+    #[must_use]
+    pub const fn is_protected(&self) -> bool {
+        self.preemptions >= MAX_PREEMPTIONS
+    }
+
+    /// Tokens in the cache at its expected peak. The last token is never written.
+    #[must_use]
+    pub fn peak_tokens(&self) -> u32 {
+        let more = if self.is_protected() {
+            self.output.max.saturating_sub(self.generated)
+        } else {
+            self.remaining()
+        };
+        self.known() + more.max(1) - 1
+    }
+
+    /// Full blocks of its prompt that siblings can share. One token at least stays to be computed,
+    /// for its logits.
+    #[must_use]
+    pub const fn shared_blocks(&self, block_size: u32) -> u32 {
+        (self.prompt_tokens - 1) / block_size
+    }
+
+    /// Plans the next `len` tokens.
+    pub(crate) fn advance(&mut self, len: u32) -> Chunk {
+        let start = self.computed;
+        self.computed += len;
+        Chunk { seq: self.id, start, len, sample: self.pending() == 0 }
+    }
+
+    /// Its blocks are gone: everything known has to be computed again.
+    pub(crate) fn reset(&mut self) {
+        self.computed = 0;
+        self.settled = 0;
+        self.preemptions += 1;
+    }
+
+    /// The earliest time of its next token: alone on the device, from `now`.
+    #[must_use]
+    pub fn earliest_token(&self, now: Micros, cost: &CostModel, step_tokens: u32) -> Micros {
+        now.plus(cost.prefill(self.computed, self.pending(), step_tokens))
+    }
+
+    /// The latest time for its next token from which the rest can still be in time on an otherwise
+    /// idle device; `None` without a deadline.
+    #[must_use]
+    pub fn latest_token(&self, cost: &CostModel) -> Option<Micros> {
+        let first = self.deadline.first_token.filter(|_| self.generated == 0);
+        let last = self.deadline.last_token.map(|due| {
+            let more = self.remaining() - 1;
+            due.minus(cost.decode(1, u64::from(self.known() + 1), more))
+        });
+        first.into_iter().chain(last).min()
+    }
+}
