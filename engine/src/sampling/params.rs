@@ -1,4 +1,4 @@
-//! From logits to a token.
+//! What a request says about sampling, and what it gets back.
 
 /// How tokens are chosen. Validated by the server; the same for every choice but the seed.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +32,47 @@ pub struct SamplingParams {
     pub max_tokens: u32,
     /// Report the chosen token's log-probability and this many alternatives.
     pub logprobs: Option<u32>,
+}
+
+impl Default for SamplingParams {
+    /// OpenAI's defaults: temperature 1 and everything else neutral; 16 tokens, seed 0.
+    fn default() -> SamplingParams {
+        SamplingParams {
+            temperature: 1.0,
+            top_p: 1.0,
+            top_k: 0,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            logit_bias: Vec::new(),
+            seed: 0,
+            stop_token_ids: Vec::new(),
+            ignore_eos: false,
+            min_tokens: 0,
+            max_tokens: 16,
+            logprobs: None,
+        }
+    }
+}
+
+impl SamplingParams {
+    /// Below this temperature the softmax is a step function in f32: greedy.
+    const GREEDY_BELOW: f32 = 1e-5;
+
+    /// The best token is taken, without a draw.
+    #[must_use]
+    pub fn is_greedy(&self) -> bool {
+        self.temperature < Self::GREEDY_BELOW || self.top_k == 1
+    }
+
+    /// Some penalty is not neutral, so that occurrences have to be counted.
+    #[must_use]
+    pub fn has_penalties(&self) -> bool {
+        self.repetition_penalty != 1.0
+            || self.presence_penalty != 0.0
+            || self.frequency_penalty != 0.0
+    }
 }
 
 /// Log-probabilities of one generated token.

@@ -1,1 +1,0 @@
-//! Cost coefficients: measured at start, refitted from every step.
