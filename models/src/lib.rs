@@ -5,6 +5,7 @@ pub mod checkpoint;
 pub mod config;
 pub mod cpu;
 pub mod error;
+mod json;
 pub mod loader;
 pub mod quant;
 pub mod rope;

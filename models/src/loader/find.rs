@@ -1,0 +1,126 @@
+//! Where a model lies: a path, or a hub id in the local Hugging Face cache.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::LoadError;
+
+/// What was found.
+pub(super) struct Found {
+    /// The name to serve it under.
+    pub(super) name: String,
+    pub(super) location: Location,
+}
+
+/// A model on disk.
+pub(super) enum Location {
+    /// A `.gguf` file.
+    Gguf(PathBuf),
+    /// A directory with a config.json.
+    Directory(PathBuf),
+}
+
+/// Finds `model`; nothing is fetched.
+pub(super) fn find(model: &str) -> Result<Found, LoadError> {
+    let path = Path::new(model);
+    if path.exists() {
+        return Ok(Found { name: name_of(path), location: at_path(path)? });
+    }
+    let snapshots = hub_id(model).and_then(|id| Some((id, cache()?)));
+    let Some((id, cache)) = snapshots else {
+        let is = if hub_id(model).is_some() {
+            "no such file or directory, and no home directory with a Hugging Face cache"
+        } else {
+            "no such file or directory"
+        };
+        let wanted = "give a directory with config.json, a .gguf file, or a hub id (org/name)";
+        return Err(LoadError::NotFound(format!("{model}: {is}; {wanted}")));
+    };
+    match snapshot(&cache, &id) {
+        Some(dir) => Ok(Found { name: id, location: at_path(&dir)? }),
+        None => Err(LoadError::NotFound(format!(
+            "{model}: not a file or directory here, and not in the Hugging Face cache {}; where \
+             there is a network, run `hf download {model} --local-dir DIR`, bring DIR here, then \
+             run `sluice serve DIR`",
+            cache.display()
+        ))),
+    }
+}
+
+fn name_of(path: &Path) -> String {
+    let whole = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let is_file = whole.is_file();
+    let part = if is_file { whole.file_stem() } else { whole.file_name() };
+    part.map_or_else(|| "model".to_owned(), |part| part.to_string_lossy().into_owned())
+}
+
+fn at_path(path: &Path) -> Result<Location, LoadError> {
+    if !path.is_dir() {
+        if has_extension(path, "gguf") {
+            return Ok(Location::Gguf(path.to_owned()));
+        }
+        let wanted = "it must be a .gguf file or a directory with config.json";
+        return Err(LoadError::NotFound(format!("{}: not a model: {wanted}", path.display())));
+    }
+    if path.join("config.json").exists() {
+        return Ok(Location::Directory(path.to_owned()));
+    }
+    let entries = std::fs::read_dir(path).map_err(|source| LoadError::io(path, source))?;
+    let mut files: Vec<PathBuf> = entries
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|file| has_extension(file, "gguf"))
+        .collect();
+    match (files.pop(), files.len()) {
+        (Some(file), 0) => Ok(Location::Gguf(file)),
+        (Some(_), more) => Err(LoadError::NotFound(format!(
+            "{}: {} .gguf files; name the one to serve",
+            path.display(),
+            more + 1
+        ))),
+        (None, _) => Err(LoadError::NotFound(format!(
+            "{}: neither a config.json nor a .gguf file is in this directory",
+            path.display()
+        ))),
+    }
+}
+
+fn has_extension(path: &Path, extension: &str) -> bool {
+    path.extension().is_some_and(|it| it.eq_ignore_ascii_case(extension))
+}
+
+/// `org/name` or `name`, of the characters that the hub allows.
+fn hub_id(model: &str) -> Option<String> {
+    let part = |part: &str| {
+        let valid = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        !part.is_empty() && !part.starts_with('.') && part.chars().all(valid)
+    };
+    let parts: Vec<&str> = model.split('/').collect();
+    (parts.len() == 2 && parts.iter().all(|it| part(it))).then(|| model.to_owned())
+}
+
+/// The cache of the `hf` tool: HF_HUB_CACHE, or HF_HOME/hub, or ~/.cache/huggingface/hub.
+fn cache() -> Option<PathBuf> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    if let Some(cache) = variable("HF_HUB_CACHE") {
+        return Some(cache.into());
+    }
+    if let Some(home) = variable("HF_HOME") {
+        return Some(Path::new(&home).join("hub"));
+    }
+    variable("HOME").map(|home| Path::new(&home).join(".cache/huggingface/hub"))
+}
+
+/// The snapshot that `main` points to, or else the newest one.
+fn snapshot(cache: &Path, id: &str) -> Option<PathBuf> {
+    let repo = cache.join(format!("models--{}", id.replace('/', "--")));
+    let snapshots = repo.join("snapshots");
+    if let Ok(commit) = std::fs::read_to_string(repo.join("refs/main")) {
+        let commit = commit.trim();
+        let dir = snapshots.join(commit);
+        if commit.chars().all(|c| c.is_ascii_alphanumeric()) && !commit.is_empty() && dir.is_dir() {
+            return Some(dir);
+        }
+    }
+    let dirs = std::fs::read_dir(snapshots).ok()?.filter_map(Result::ok);
+    let dated = dirs.filter_map(|dir| Some((dir.metadata().ok()?.modified().ok()?, dir.path())));
+    dated.filter(|(_, dir)| dir.is_dir()).max().map(|(_, dir)| dir)
+}
