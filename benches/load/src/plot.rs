@@ -37,7 +37,7 @@ pub fn goodput(runs: &[Run], path: &Path) -> Result<()> {
     ensure!(!open.is_empty(), "no open-loop runs among the results: nothing to draw");
     let in_multiples = open.iter().all(|r| matches!(r.load, Load::Open { multiple: Some(_), .. }));
     let lines = lines(&open, in_multiples);
-    let title = format!("Goodput: output tokens/s of requests within {}", slo_of(&open));
+    let title = format!("Goodput: output tokens/s of requests within {}", shared_slo(&open));
     let x_label = if in_multiples { "offered load / capacity" } else { "offered load, requests/s" };
     draw(&lines, &title, x_label, path)
         .map_err(|error| anyhow::anyhow!("{error}"))
@@ -46,13 +46,18 @@ pub fn goodput(runs: &[Run], path: &Path) -> Result<()> {
 
 fn lines(runs: &[&Run], in_multiples: bool) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
+    let is_shared = runs.iter().all(|run| run.slo == runs[0].slo);
     for run in runs {
         let Load::Open { rate, multiple } = run.load else { continue };
         let x = if in_multiples { multiple.unwrap_or(rate) } else { rate };
         let point = (x, run.summary.goodput_tokens_per_s);
-        match lines.iter_mut().find(|line| line.label == run.label) {
+        let label = match is_shared {
+            true => run.label.clone(),
+            false => format!("{} ({})", run.label, run.slo.describe()),
+        };
+        match lines.iter_mut().find(|line| line.label == label) {
             Some(line) => line.points.push(point),
-            None => lines.push(Line { label: run.label.clone(), points: vec![point] }),
+            None => lines.push(Line { label, points: vec![point] }),
         }
     }
     for line in &mut lines {
@@ -61,14 +66,12 @@ fn lines(runs: &[&Run], in_multiples: bool) -> Vec<Line> {
     lines
 }
 
-/// The SLO of the runs in words; servers judged by different limits (a multiple of each one's own
-/// unloaded latency) are said to be so.
-fn slo_of(runs: &[&Run]) -> String {
+/// The SLO of all runs in words. Servers may be judged each by its own (say, a multiple of its
+/// unloaded latency); then the limits stand in the legend.
+fn shared_slo(runs: &[&Run]) -> String {
     let first = runs[0].slo;
-    if runs.iter().all(|run| run.slo == first) {
-        return first.describe();
-    }
-    "each server's own SLO".to_owned()
+    let is_shared = runs.iter().all(|run| run.slo == first);
+    if is_shared { first.describe() } else { "the server's SLO".to_owned() }
 }
 
 fn draw(
@@ -92,6 +95,7 @@ fn draw(
         .configure_mesh()
         .x_desc(x_label)
         .y_desc("goodput, output tokens/s")
+        .y_label_formatter(&|tokens| format!("{tokens:.0}"))
         .label_style((FONT, 20))
         .axis_desc_style((FONT, 22))
         .light_line_style(TRANSPARENT)
@@ -107,7 +111,7 @@ fn draw(
     }
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::UpperRight)
+        .position(SeriesLabelPosition::MiddleRight)
         .label_font((FONT, 20))
         .background_style(WHITE.mix(0.85))
         .border_style(BLACK.mix(0.3))
@@ -130,7 +134,7 @@ mod tests {
         let xs: Vec<f64> = drawn[0].points.iter().map(|p| p.0).collect();
         assert_eq!((drawn.len(), xs), (2, vec![0.5, 1.0, 2.0]));
         assert_eq!(lines(&runs, false)[1].points[0].0, 3.0);
-        assert_eq!(slo_of(&runs), "E2E 2.40 s");
+        assert_eq!(shared_slo(&runs), "E2E 2.40 s");
     }
 
     #[test]

@@ -203,8 +203,15 @@ pub(crate) mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::arrivals::Arrival;
+    use crate::outcome::{End, Record};
 
     pub(crate) fn run(label: &str, load: Load) -> Run {
+        let arrival = Arrival { at: Duration::ZERO, prompt_tokens: 128, max_tokens: 64 };
+        let mut record = Record::new(arrival);
+        (record.end, record.status) = (End::Completed, Some(200));
+        record.text_at(Duration::from_millis(100));
+        record.text_at(Duration::from_millis(150));
         Run {
             label: label.to_owned(),
             model: "m".to_owned(),
@@ -214,7 +221,7 @@ pub(crate) mod tests {
             max_tokens: 64,
             timeout_s: 30.0,
             slo: Slo { e2e_us: Some(2_400_000), ..Slo::default() },
-            summary: Summary::of(&[], &Slo::default(), Duration::from_secs(1)),
+            summary: Summary::of(&[record], &Slo::default(), Duration::from_secs(1)),
         }
     }
 

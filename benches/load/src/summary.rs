@@ -86,8 +86,8 @@ fn nearest_rank<T: Copy>(sorted: &[T], permille: usize) -> Option<T> {
 pub struct Summary {
     /// How requests ended.
     pub counts: Counts,
-    /// Answers by HTTP status.
-    pub status: BTreeMap<u16, u64>,
+    /// Answers by HTTP status (text, as JSON keys are).
+    pub status: BTreeMap<String, u64>,
     /// What rates are over: from the first scheduled arrival to the end of the offered load, or to
     /// the end of the last completed answer where that is later.
     pub window_s: f64,
@@ -158,10 +158,10 @@ impl Summary {
     }
 }
 
-fn by_status(records: &[Record]) -> BTreeMap<u16, u64> {
+fn by_status(records: &[Record]) -> BTreeMap<String, u64> {
     let mut status = BTreeMap::new();
     for code in records.iter().filter_map(|r| r.status) {
-        *status.entry(code).or_default() += 1;
+        *status.entry(code.to_string()).or_default() += 1;
     }
     status
 }
