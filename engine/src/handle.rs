@@ -1,155 +1,20 @@
 //! The handle that the server holds: submit, watch, drain.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 
-use models::ModelRunner;
+use crossbeam_channel::{Sender, TrySendError};
 use scheduler::{
-    AdmissionMode, Class, ClassTable, Counts, Deadline, FinishReason, Forecast, Micros, RequestId,
-    Shed,
+    Admission, Class, ClassTable, CostModel, Counts, Forecast, Micros, RequestId, Shed, ShedReason,
+    Terminal,
 };
+use tokio::sync::{Semaphore, mpsc};
 
 use crate::clock::Clock;
-use crate::observer::Observer;
-use crate::sampling::{SamplingParams, TokenLogprobs};
-
-/// Settings of the engine.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// Most sequences in a step.
-    pub max_num_seqs: u32,
-    /// Most tokens in a step.
-    pub max_num_batched_tokens: u32,
-    /// Class settings. A `tpot` target of `Some(Micros::MAX)` stands for `auto`: four times the
-    /// unloaded gap, measured at start.
-    pub classes: ClassTable,
-    /// How the gate decides.
-    pub admission: AdmissionMode,
-    /// The scheduling policy's name, one of [`scheduler::policy::NAMES`].
-    pub policy: String,
-    /// The model's end tokens.
-    pub eos: Vec<u32>,
-}
-
-/// Why the engine did not start.
-#[derive(Debug, thiserror::Error)]
-pub enum EngineError {
-    /// There is no such policy.
-    #[error("unknown scheduling policy {0:?}")]
-    UnknownPolicy(String),
-    /// The runner failed while it was measured.
-    #[error("calibration failed: {0}")]
-    Calibration(String),
-    /// The thread could not be started.
-    #[error("cannot start the engine thread: {0}")]
-    Thread(String),
-}
-
-/// One prompt and how many answers it gets.
-#[derive(Clone, Debug)]
-pub struct Prompt {
-    /// Token ids, at least one.
-    pub tokens: Arc<[u32]>,
-    /// Choices.
-    pub n: u32,
-}
-
-/// A request as the server hands it in.
-#[derive(Clone, Debug)]
-pub struct Submission {
-    /// Service class.
-    pub class: Class,
-    /// When it reached the server.
-    pub arrival: Micros,
-    /// Targets that came with the request, absolute. A target that is absent here is filled in from
-    /// the class's SLO.
-    pub deadline: Deadline,
-    /// How often the client retried already.
-    pub retry: u32,
-    /// The prompts, at least one. Choices are numbered prompt by prompt.
-    pub prompts: Vec<Prompt>,
-    /// How tokens are chosen.
-    pub sampling: SamplingParams,
-}
-
-/// Why a submission was not taken.
-#[derive(Clone, Debug)]
-pub enum Refusal {
-    /// Too late or no room now.
-    Shed(Shed),
-    /// Would miss its explicit deadline even on an idle server.
-    Unsatisfiable {
-        /// Predicted time from arrival.
-        predicted: Micros,
-        /// Time from arrival that it may take at most.
-        budget: Micros,
-    },
-    /// Needs more KV blocks than there are.
-    NeverFits {
-        /// Blocks needed.
-        needed: u32,
-        /// Blocks there are.
-        available: u32,
-    },
-    /// The submission makes no sense (no prompt, a token outside the vocabulary); says what is wrong.
-    Invalid(String),
-    /// The engine has stopped.
-    EngineDead,
-}
-
-/// What a stream yields. Each choice ends in exactly one `Finished`; or the whole request ends with
-/// one `Expired` or `Failed`.
-#[derive(Clone, Debug)]
-pub enum Update {
-    /// A token of a choice.
-    Token {
-        /// Which choice.
-        choice: u32,
-        /// Token id. The last token of a choice is delivered too, unless it is an end token.
-        token: u32,
-        /// Log-probabilities, if asked for.
-        logprobs: Option<TokenLogprobs>,
-    },
-    /// A choice is complete.
-    Finished {
-        /// Which choice.
-        choice: u32,
-        /// Why.
-        reason: FinishReason,
-        /// The stop token that ended it, if a client's stop token did.
-        stop_token: Option<u32>,
-        /// Tokens generated, the end token included.
-        output_tokens: u32,
-    },
-    /// The request waited until its deadline had become impossible.
-    Expired,
-    /// The request failed.
-    Failed(String),
-}
-
-/// The answer to one admitted request. Dropping it cancels what is left of it.
-#[allow(missing_debug_implementations)]
-pub struct TokenStream {}
-
-impl TokenStream {
-    /// The request's id.
-    #[must_use]
-    pub fn id(&self) -> RequestId {
-        todo!()
-    }
-    /// What was predicted at admission.
-    #[must_use]
-    pub fn forecast(&self) -> Forecast {
-        todo!()
-    }
-    /// The next update; `None` after the last.
-    pub async fn recv(&mut self) -> Option<Update> {
-        todo!()
-    }
-    /// A stop string was found in the text of `choice`: it is complete. No more updates of it come.
-    pub fn stop(&mut self, choice: u32) {
-        todo!()
-    }
-}
+use crate::shared::{Command, Front, Shared, Start};
+use crate::stream::{Departure, Mail, TokenStream};
+use crate::submission::{Bounds, Refusal, Submission};
 
 /// A view of the engine for `/health`, `/metrics` and the start line.
 #[derive(Clone, Copy, Debug, Default)]
@@ -166,59 +31,210 @@ pub struct Snapshot {
     pub draining: bool,
 }
 
-/// Submits work to the engine. Cheap to clone.
-#[derive(Clone)]
-#[allow(missing_debug_implementations)]
-pub struct Handle {}
+/// Submits work to the engine. Cheap to clone. The engine ends when the last handle and the last
+/// stream are gone, or at [`Handle::shutdown`].
+#[derive(Clone, Debug)]
+pub struct Handle(pub(crate) Arc<Inner>);
+
+/// What handles and streams hold on to.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) commands: Sender<Command>,
+    pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
+    pub(crate) next_id: AtomicU64,
+    pub(crate) bounds: Bounds,
+}
+
+impl Inner {
+    /// Tells the engine thread that a client does not want something any more.
+    pub(crate) fn leave(&self, departure: Departure) {
+        self.send_mail(|mail| mail.departures.push(departure));
+    }
+
+    fn send_mail(&self, change: impl FnOnce(&mut Mail)) {
+        if self.shared.mailbox.put(change) {
+            // If the channel is full, the thread has a reason to wake up already; if it is closed,
+            // there is nobody to wake.
+            let _ = self.commands.try_send(Command::Wake);
+        }
+    }
+
+    /// Decides and hands over, under the gate's lock.
+    fn admit(&self, front: &mut Front, mut start: Box<Start>) -> Result<Forecast, Refusal> {
+        if !front.alive {
+            return Err(Refusal::EngineDead);
+        }
+        let now = self.shared.clock.now();
+        let forecast = match front.gate.admit(now, &mut start.request) {
+            Admission::Admit(forecast) => forecast,
+            Admission::Shed(shed) => return Err(Refusal::Shed(shed)),
+            Admission::Unsatisfiable { predicted, budget } => {
+                return Err(Refusal::Unsatisfiable { predicted, budget });
+            }
+            Admission::NeverFits { needed, available } => {
+                return Err(Refusal::NeverFits { needed, available });
+            }
+        };
+        start.forecast = forecast;
+        let (id, sequences) = (start.request.id, start.request.sequences.len());
+        let Err(error) = self.commands.try_send(Command::Start(start)) else {
+            return Ok(forecast);
+        };
+        let none = vec![0; sequences];
+        front.gate.finish(now, id, Terminal::Cancelled, &none, None, None);
+        Err(match error {
+            TrySendError::Disconnected(_) => Refusal::EngineDead,
+            TrySendError::Full(_) => Refusal::Shed(channel_full(sequences as u32)),
+        })
+    }
+}
+
+/// More requests on their way to the thread than the queue bounds allow: it cannot keep up.
+fn channel_full(position: u32) -> Shed {
+    Shed {
+        reason: ShedReason::QueueFull,
+        retry_after: Micros::from_millis(1_000),
+        should_retry: true,
+        predicted: Micros(0),
+        budget: Micros(0),
+        position,
+    }
+}
 
 impl Handle {
     /// The engine's clock.
     #[must_use]
     pub fn clock(&self) -> Clock {
-        todo!()
+        self.0.shared.clock
     }
+
     /// Admission and hand-over: microseconds, never blocks on the engine.
     ///
     /// # Errors
     /// See [`Refusal`].
     pub fn submit(&self, submission: Submission) -> Result<TokenStream, Refusal> {
-        todo!()
+        let inner = &self.0;
+        let id = RequestId(inner.next_id.fetch_add(1, Ordering::Relaxed));
+        let request = submission.request(id, &inner.bounds)?;
+        let choices = request.sequences.len();
+        // Room for every update that can come, so that the engine thread never waits for a client.
+        let room: usize = request.sequences.iter().map(|seq| seq.output.max as usize + 2).sum();
+        let (updates, receiver) = mpsc::channel(room.min(Semaphore::MAX_PERMITS));
+        let start = Box::new(Start {
+            request,
+            forecast: Forecast::default(),
+            prompts: submission.prompts,
+            sampling: Arc::new(submission.sampling),
+            updates,
+        });
+        let forecast = inner.admit(&mut inner.shared.front(), start)?;
+        Ok(TokenStream::new(id, forecast, receiver, Arc::clone(inner), choices))
     }
+
     /// The state now.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        todo!()
+        let live = *self.0.shared.live();
+        let now = self.0.shared.clock.now();
+        let front = self.0.shared.front();
+        Snapshot {
+            counts: live.counts,
+            outstanding: Class::ALL.map(|class| front.gate.outstanding(class)),
+            step_age: live.progress.map_or(Micros(0), |progress| now.minus(progress)),
+            alive: front.alive,
+            draining: front.draining,
+        }
     }
+
     /// The class settings in force (with `auto` targets filled in).
     #[must_use]
     pub fn classes(&self) -> ClassTable {
-        todo!()
+        self.0.bounds.classes
     }
+
     /// The cost model in force.
     #[must_use]
-    pub fn cost(&self) -> scheduler::CostModel {
-        todo!()
+    pub fn cost(&self) -> CostModel {
+        self.0.shared.live().cost
     }
+
     /// Sheds everything new; what was admitted goes on.
     pub fn drain(&self) {
-        todo!()
+        let mut front = self.0.shared.front();
+        front.draining = true;
+        front.gate.drain();
     }
+
     /// Ends the thread: what is still running fails. Returns when the thread has ended.
     pub fn shutdown(&self) {
-        todo!()
+        self.0.send_mail(|mail| mail.shutdown = true);
+        // The lock is held while joining, so that a second caller waits as well.
+        let mut thread = self.0.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(thread) = thread.take() {
+            // The thread catches its own panics; there is nothing to learn from the result.
+            let _ = thread.join();
+        }
     }
 }
 
-/// Measures the runner and starts the engine thread. `progress` gets one line for each stage of the
-/// measurement.
-///
-/// # Errors
-/// See [`EngineError`].
-pub fn start(
-    runner: Box<dyn ModelRunner>,
-    config: Config,
-    observer: Arc<dyn Observer>,
-    progress: &mut dyn FnMut(&str),
-) -> Result<Handle, EngineError> {
-    todo!()
+#[cfg(test)]
+mod tests {
+    use crossbeam_channel::bounded;
+    use scheduler::{AdmissionMode, ClassConfig, Gate, GateConfig, SchedulerConfig, Slo};
+
+    use super::*;
+    use crate::shared::Live;
+    use crate::{Prompt, SamplingParams};
+
+    #[test]
+    fn a_full_channel_sheds_and_keeps_no_reservation() {
+        let class = ClassConfig { slo: Slo::default(), max_waiting: 100, safety_permille: None };
+        let settings = SchedulerConfig {
+            num_blocks: 100,
+            block_size: 16,
+            max_num_seqs: 4,
+            max_num_batched_tokens: 64,
+            max_model_len: 100,
+            classes: ClassTable([class; 2]),
+        };
+        let cost = CostModel {
+            fixed_ns: 1_000_000,
+            per_seq_ns: 1_000_000,
+            per_context_token_ps: 0,
+            per_prefill_token_ns: 1_000_000,
+            per_prefill_span_ps: 0,
+        };
+        let policy = scheduler::policy::by_name("fcfs").expect("shipped");
+        let config = GateConfig { mode: AdmissionMode::None, scheduler: settings };
+        let live = Live { counts: Counts::default(), cost, progress: None };
+        let shared = Shared::new(Clock::start(), Gate::new(config, policy, cost), live);
+        let (commands, receiver) = bounded(1);
+        let handle = Handle(Arc::new(Inner {
+            shared: Arc::new(shared),
+            commands,
+            thread: Mutex::new(None),
+            next_id: AtomicU64::new(0),
+            bounds: Bounds { max_model_len: 100, vocab_size: 10, classes: settings.classes },
+        }));
+        let submission = Submission {
+            class: Class::Latency,
+            arrival: Micros(0),
+            deadline: scheduler::Deadline::default(),
+            retry: 0,
+            prompts: vec![Prompt { tokens: Arc::from([1, 2]), n: 2 }],
+            sampling: SamplingParams::default(),
+        };
+        let stream = handle.submit(submission.clone()).expect("room for one");
+        let outstanding = handle.snapshot().outstanding;
+        assert!(outstanding[0] > Micros(0));
+        let refusal = handle.submit(submission.clone()).expect_err("no room for two");
+        assert!(matches!(refusal, Refusal::Shed(shed) if shed.reason == ShedReason::QueueFull));
+        assert_eq!(handle.snapshot().outstanding, outstanding);
+        drop(receiver);
+        let refusal = handle.submit(submission).expect_err("nobody is there");
+        assert!(matches!(refusal, Refusal::EngineDead));
+        assert_eq!(handle.snapshot().outstanding, outstanding);
+        drop(stream);
+    }
 }

@@ -1,17 +1,32 @@
 //! The engine: one thread that plans, runs and completes steps; the handle that submits work to it;
 //! sampling, text assembly, calibration and the simulated runner.
+//!
+//! [`start`] measures the runner and gives a [`Handle`]; [`Handle::submit`] asks the gate and gives
+//! a [`TokenStream`]. Every admitted request ends in exactly one terminal state, whatever happens to
+//! clients, steps or the thread.
 
+mod active;
+mod batch;
 pub mod calibrate;
 pub mod clock;
 pub mod handle;
 pub mod observer;
 pub mod sampling;
+mod sequence;
+mod shared;
 pub mod simulated;
+pub mod start;
+pub mod stream;
+pub mod submission;
+#[cfg(test)]
+mod tests;
 pub mod text;
+mod thread;
 
 pub use clock::Clock;
-pub use handle::{
-    Config, EngineError, Handle, Prompt, Refusal, Snapshot, Submission, TokenStream, Update, start,
-};
+pub use handle::{Handle, Snapshot};
 pub use observer::{Observer, RequestReport, StepReport};
 pub use sampling::{SamplingParams, TokenLogprobs};
+pub use start::{Config, EngineError, start};
+pub use stream::{TokenStream, Update};
+pub use submission::{Prompt, Refusal, Submission};

@@ -95,19 +95,11 @@ impl ModelRunner for SimulatedRunner {
     }
 }
 
-/// What a step computes, counted as the scheduler counts it: a chunk of one token that has a past
-/// is a decoding sequence, any other is prefill.
+/// What a step computes, counted as the scheduler counts it.
 pub(crate) fn step_load(chunks: &[Chunk<'_>]) -> StepLoad {
     let mut load = StepLoad::default();
     for chunk in chunks {
-        let (start, len) = (u64::from(chunk.start), chunk.tokens.len() as u64);
-        if len == 1 && start > 0 {
-            load.decode_seqs += 1;
-            load.context_tokens += start + 1;
-        } else {
-            load.prefill_tokens += len as u32;
-            load.prefill_span += (start + len).pow(2) - start.pow(2);
-        }
+        load.add_chunk(chunk.start, chunk.tokens.len() as u32);
     }
     load
 }

@@ -80,7 +80,7 @@ impl Calibrator {
         self.observed.scale(MEMORY);
         self.observed.add(&shares.map(|share| share / predicted), ratio, weight);
         self.steps += 1;
-        (self.steps % REFIT_EVERY == 0).then(|| self.refit())
+        self.steps.is_multiple_of(REFIT_EVERY).then(|| self.refit())
     }
 
     fn refit(&mut self) -> CostModel {

@@ -1,6 +1,8 @@
 //! Passes over one row of logits, written so that the compiler turns them into vector code: a row
 //! has some 50,000 to 150,000 entries and every sampled token takes at least one pass.
 
+use std::f32::consts::{LN_2, LOG2_E};
+
 /// Values handled side by side; a few vector registers on any machine.
 const LANES: usize = 16;
 /// Entries whose weights are summed before the draw looks closer.
@@ -9,7 +11,7 @@ const BLOCK: usize = 512;
 /// Every value is a finite number.
 pub(super) fn is_finite(row: &[f32]) -> bool {
     const EXPONENT: u32 = 0x7f80_0000;
-    row.iter().fold(false, |bad, x| bad | (x.to_bits() & EXPONENT == EXPONENT)) ^ true
+    !row.iter().fold(false, |bad, x| bad | (x.to_bits() & EXPONENT == EXPONENT))
 }
 
 /// The largest value; negative infinity for an empty row. No value may be NaN.
@@ -110,15 +112,13 @@ impl Softmax {
 fn exp(x: f32) -> f32 {
     /// Adding it rounds to a whole number, which then sits in the low bits of the sum.
     const ROUND: f32 = 12_582_912.0;
-    let power = x.max(-80.0) * std::f32::consts::LOG2_E;
+    let power = x.max(-80.0) * LOG2_E;
     let rounded = power + ROUND;
     let fraction = power - (rounded - ROUND);
     let scale = f32::from_bits(rounded.to_bits().wrapping_sub(ROUND.to_bits() - 127) << 23);
     // The Taylor series of 2^fraction; the fraction lies within half a unit of zero.
-    let mut series = 1.540_353e-4;
-    for coefficient in [1.333_356e-3, 9.618_129e-3, 5.550_411e-2, 0.240_226_5, 0.693_147_2, 1.0] {
-        series = series * fraction + coefficient;
-    }
+    let higher = [1.333_356e-3, 9.618_129e-3, 5.550_411e-2, 0.240_226_5, LN_2, 1.0];
+    let series = higher.iter().fold(1.540_353e-4, |sum, term| sum * fraction + term);
     if x < -80.0 { 0.0 } else { series * scale }
 }
 

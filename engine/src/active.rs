@@ -1,0 +1,167 @@
+//! A request on the engine thread, from its admission to its one terminal state.
+
+use std::sync::Arc;
+
+use scheduler::{FinishReason, Forecast, Micros, Request, SeqId, SeqOutcome, Terminal};
+use tokio::sync::mpsc;
+
+use crate::observer::{Observer, RequestReport};
+use crate::sampling::Scratch;
+use crate::sequence::Sequence;
+use crate::shared::Start;
+use crate::stream::Update;
+
+/// Updates that wait for the end of the step's bookkeeping: whoever reads the last one finds the
+/// request gone from gate, gauges and blocks.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox(Vec<(mpsc::Sender<Update>, Update)>);
+
+impl Outbox {
+    /// Delivers everything. There is room for all updates of a request in its channel, and a client
+    /// that has left reads none: nothing here can wait or fail.
+    pub(crate) fn flush(&mut self) {
+        for (updates, update) in self.0.drain(..) {
+            let _ = updates.try_send(update);
+        }
+    }
+}
+
+/// An admitted request that has not ended.
+#[derive(Debug)]
+pub(crate) struct ActiveRequest {
+    request: Request,
+    forecast: Forecast,
+    updates: mpsc::Sender<Update>,
+    sequences: Vec<Sequence>,
+    prompt_tokens: u32,
+    max_tokens: u32,
+    scheduled: Option<Micros>,
+    /// When its first and its latest token came.
+    pub(crate) first_token: Option<Micros>,
+    pub(crate) last_token: Option<Micros>,
+    /// Sequences that ended by a stop and by length.
+    finished: [u32; 2],
+    preemptions: u32,
+}
+
+impl ActiveRequest {
+    pub(crate) fn new(start: Start, eos: &Arc<[u32]>) -> ActiveRequest {
+        let Start { request, forecast, prompts, sampling, updates } = start;
+        // Choices are numbered anew for each prompt: its answers do not depend on which other
+        // prompts came with it.
+        let choices = prompts
+            .iter()
+            .flat_map(|prompt| (0..prompt.n).map(|choice| (Arc::clone(&prompt.tokens), choice)));
+        let sequences = choices
+            .zip(&request.sequences)
+            .map(|((tokens, choice), spec)| {
+                let (sampling, eos) = (Arc::clone(&sampling), Arc::clone(eos));
+                Sequence::new(tokens, sampling, eos, choice, spec.output.max)
+            })
+            .collect();
+        ActiveRequest {
+            prompt_tokens: prompts.iter().map(|prompt| prompt.tokens.len() as u32).sum(),
+            max_tokens: sampling.max_tokens,
+            request,
+            forecast,
+            updates,
+            sequences,
+            scheduled: None,
+            first_token: None,
+            last_token: None,
+            finished: [0; 2],
+            preemptions: 0,
+        }
+    }
+
+    /// One of its sequences.
+    pub(crate) fn sequence(&self, index: u32) -> &Sequence {
+        &self.sequences[index as usize]
+    }
+
+    /// A chunk of it was planned.
+    pub(crate) fn schedule(&mut self, now: Micros) {
+        self.scheduled.get_or_insert(now);
+    }
+
+    /// One of its sequences was preempted.
+    pub(crate) fn preempt(&mut self) {
+        self.preemptions += 1;
+    }
+
+    /// Samples the next token of a sequence.
+    pub(crate) fn sample(
+        &mut self,
+        seq: SeqId,
+        now: Micros,
+        row: &mut [f32],
+        scratch: &mut Scratch,
+        observer: &dyn Observer,
+        outbox: &mut Outbox,
+    ) -> SeqOutcome {
+        let sequence = &mut self.sequences[seq.index as usize];
+        let Some(advance) = sequence.advance(row, scratch) else { return SeqOutcome::Fail(seq) };
+        if let Some(before) = sequence.last_token.replace(now) {
+            observer.token_gap(now.minus(before));
+        }
+        self.first_token.get_or_insert(now);
+        self.last_token = Some(now);
+        if let Some(sampled) = advance.shown {
+            self.post(
+                outbox,
+                Update::Token {
+                    choice: seq.index,
+                    token: sampled.token,
+                    logprobs: sampled.logprobs,
+                },
+            );
+        }
+        match advance.finish {
+            None => SeqOutcome::Continue(seq),
+            Some(reason) => SeqOutcome::Finish(seq, reason),
+        }
+    }
+
+    /// A sequence is complete.
+    pub(crate) fn finish(&mut self, index: u32, reason: FinishReason, outbox: &mut Outbox) {
+        let kind = match reason {
+            FinishReason::Stop => 0,
+            FinishReason::Length => 1,
+        };
+        self.finished[kind] += 1;
+        let sequence = self.sequence(index);
+        let (stop_token, output_tokens) = (sequence.stop_token, sequence.generated());
+        self.post(outbox, Update::Finished { choice: index, reason, stop_token, output_tokens });
+    }
+
+    /// Puts an update into the outbox.
+    pub(crate) fn post(&self, outbox: &mut Outbox, update: Update) {
+        outbox.0.push((self.updates.clone(), update));
+    }
+
+    /// The generated lengths of its sequences.
+    pub(crate) fn outputs(&self) -> Vec<u32> {
+        self.sequences.iter().map(Sequence::generated).collect()
+    }
+
+    /// What the observer is told at its end.
+    pub(crate) fn report(&self, terminal: Terminal, ended: Micros) -> RequestReport {
+        RequestReport {
+            id: self.request.id,
+            class: self.request.class,
+            terminal,
+            deadline: self.request.deadline,
+            forecast: self.forecast,
+            arrival: self.request.arrival,
+            scheduled: self.scheduled,
+            first_token: self.first_token,
+            ended,
+            prompt_tokens: self.prompt_tokens,
+            output_tokens: self.sequences.iter().map(Sequence::generated).sum(),
+            max_tokens: self.max_tokens,
+            num_sequences: self.sequences.len() as u32,
+            finished: self.finished,
+            preemptions: self.preemptions,
+        }
+    }
+}

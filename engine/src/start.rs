@@ -1,0 +1,122 @@
+//! Starting the engine: measure, fill in what is automatic, spawn the thread.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+
+use crossbeam_channel::bounded;
+use models::ModelRunner;
+use scheduler::{
+    AdmissionMode, Class, ClassTable, CostModel, Gate, GateConfig, Micros, Scheduler,
+    SchedulerConfig, policy,
+};
+
+use crate::calibrate;
+use crate::clock::Clock;
+use crate::handle::{Handle, Inner};
+use crate::observer::Observer;
+use crate::shared::{Live, Shared};
+use crate::submission::Bounds;
+use crate::thread::{EngineThread, Parts};
+
+/// Settings of the engine.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Most sequences in a step.
+    pub max_num_seqs: u32,
+    /// Most tokens in a step.
+    pub max_num_batched_tokens: u32,
+    /// Class settings. A `tpot` target of `Some(Micros::MAX)` stands for `auto`: four times the
+    /// unloaded gap, measured at start.
+    pub classes: ClassTable,
+    /// How the gate decides.
+    pub admission: AdmissionMode,
+    /// The scheduling policy's name, one of [`scheduler::policy::NAMES`].
+    pub policy: String,
+    /// The model's end tokens.
+    pub eos: Vec<u32>,
+}
+
+/// Why the engine did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// There is no such policy.
+    #[error("unknown scheduling policy {0:?}; there are: {names}", names = policy::NAMES.join(", "))]
+    UnknownPolicy(String),
+    /// The runner failed while it was measured.
+    #[error("calibration failed: {0}")]
+    Calibration(String),
+    /// The thread could not be started.
+    #[error("cannot start the engine thread: {0}")]
+    Thread(String),
+}
+
+/// Measures the runner and starts the engine thread. `progress` gets one line for each stage of the
+/// measurement.
+///
+/// # Errors
+/// See [`EngineError`].
+pub fn start(
+    mut runner: Box<dyn ModelRunner>,
+    config: Config,
+    observer: Arc<dyn Observer>,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Handle, EngineError> {
+    let policy = || {
+        policy::by_name(&config.policy)
+            .ok_or_else(|| EngineError::UnknownPolicy(config.policy.clone()))
+    };
+    let (gate_policy, policy) = (policy()?, policy()?);
+    let cost = calibrate::measure(&mut *runner, progress)
+        .map_err(|error| EngineError::Calibration(error.to_string()))?;
+    let limits = runner.limits();
+    let classes = fill_in_auto(config.classes, &cost, limits.max_model_len);
+    let settings = SchedulerConfig {
+        num_blocks: limits.num_blocks,
+        block_size: limits.block_size,
+        max_num_seqs: config.max_num_seqs.min(limits.max_chunks).max(1),
+        max_num_batched_tokens: config.max_num_batched_tokens.min(limits.max_batched_tokens).max(1),
+        max_model_len: limits.max_model_len,
+        classes,
+    };
+    let gate_config = GateConfig { mode: config.admission, scheduler: settings };
+    let gate = Gate::new(gate_config, gate_policy, cost);
+    let scheduler = Scheduler::new(settings, policy, cost);
+    let live = Live { counts: scheduler.counts(), cost, progress: None };
+    let shared = Arc::new(Shared::new(Clock::start(), gate, live));
+    let (commands, receiver) = bounded(channel_capacity(&settings));
+    let parts = Parts { runner, scheduler, cost, observer, eos: config.eos.into() };
+    let thread = EngineThread::new(Arc::clone(&shared), receiver, parts);
+    let thread = std::thread::Builder::new()
+        .name("engine".into())
+        .spawn(move || thread.main())
+        .map_err(|error| EngineError::Thread(error.to_string()))?;
+    let vocab_size = limits.vocab_size;
+    Ok(Handle(Arc::new(Inner {
+        shared,
+        commands,
+        thread: Mutex::new(Some(thread)),
+        next_id: AtomicU64::new(0),
+        bounds: Bounds { max_model_len: limits.max_model_len, vocab_size, classes },
+    })))
+}
+
+/// Replaces `auto` gaps by four times the unloaded one, at least a millisecond.
+fn fill_in_auto(mut classes: ClassTable, cost: &CostModel, max_model_len: u32) -> ClassTable {
+    const FLOOR: Micros = Micros(1_000);
+    let gap = calibrate::unloaded_gap(cost, max_model_len);
+    for class in &mut classes.0 {
+        if class.slo.tpot == Some(Micros::MAX) {
+            class.slo.tpot = Some(Micros(gap.0.saturating_mul(4)).max(FLOOR));
+        }
+    }
+    classes
+}
+
+/// Room for everything that the gate lets wait or run at once, within reason, and for wake-ups.
+fn channel_capacity(settings: &SchedulerConfig) -> usize {
+    const MOST: u32 = 65_536;
+    const WAKE_UPS: u32 = 16;
+    let waiting = Class::ALL.map(|class| settings.classes.get(class).max_waiting);
+    let room = waiting.into_iter().fold(settings.slots(), u32::saturating_add);
+    room.min(MOST).saturating_add(WAKE_UPS) as usize
+}

@@ -1,0 +1,226 @@
+//! The engine thread: plan, run, complete, over and over.
+//!
+//! It alone owns runner, scheduler and sequences. Between two steps it takes in what has arrived;
+//! when there is nothing to do it sleeps on the channel (`intake.rs`).
+
+mod intake;
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::Receiver;
+use models::{ModelRunner, RunnerError};
+use scheduler::{CostModel, Event, Micros, RequestId, Scheduler, StepPlan, Terminal, Timeline};
+
+use crate::active::{ActiveRequest, Outbox};
+use crate::batch::{Batch, panic_message};
+use crate::calibrate::Calibrator;
+use crate::observer::{Observer, StepReport};
+use crate::sampling::Scratch;
+use crate::shared::{Command, Live, Shared};
+use crate::stream::Update;
+
+/// How long the thread waits for news when work is there but none of it can run.
+const STALLED: Duration = Duration::from_millis(1);
+
+/// What the thread is made of.
+pub(crate) struct Parts {
+    pub(crate) runner: Box<dyn ModelRunner>,
+    pub(crate) scheduler: Scheduler,
+    pub(crate) cost: CostModel,
+    pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) eos: Arc<[u32]>,
+}
+
+/// The state of the thread.
+pub(crate) struct EngineThread {
+    shared: Arc<Shared>,
+    commands: Receiver<Command>,
+    parts: Parts,
+    calibrator: Calibrator,
+    requests: HashMap<RequestId, ActiveRequest>,
+    batch: Batch,
+    scratch: Scratch,
+    outbox: Outbox,
+    /// When the last step ended; while idle or stalled, when that was last noticed. A step is timed
+    /// from here, so that what happens between two steps counts as well.
+    progress: Micros,
+}
+
+/// Why the loop ended.
+enum Stop {
+    Shutdown,
+    DeviceLost(String),
+}
+
+impl EngineThread {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        commands: Receiver<Command>,
+        parts: Parts,
+    ) -> EngineThread {
+        EngineThread {
+            shared,
+            commands,
+            calibrator: Calibrator::new(&parts.cost),
+            parts,
+            requests: HashMap::new(),
+            batch: Batch::default(),
+            scratch: Scratch::default(),
+            outbox: Outbox::default(),
+            progress: Micros(0),
+        }
+    }
+
+    /// The body of the thread. Whatever ends it, nobody is left without an answer.
+    pub(crate) fn main(mut self) {
+        let why = match catch_unwind(AssertUnwindSafe(|| self.run())) {
+            Ok(Stop::Shutdown) => "the server is shutting down".to_owned(),
+            Ok(Stop::DeviceLost(message)) => format!("device lost: {message}"),
+            Err(panic) => format!("the engine failed: {}", panic_message(&*panic)),
+        };
+        tracing::info!(reason = why, unfinished = self.requests.len(), "engine thread ends");
+        self.close(&why);
+    }
+
+    fn run(&mut self) -> Stop {
+        loop {
+            if self.take_in() {
+                return Stop::Shutdown;
+            }
+            if self.parts.scheduler.is_idle() {
+                if !self.rest() {
+                    return Stop::Shutdown;
+                }
+            } else if let Err(message) = self.step() {
+                return Stop::DeviceLost(message);
+            }
+        }
+    }
+
+    /// One step. `Err` if the device is lost.
+    fn step(&mut self) -> Result<(), String> {
+        let now = self.shared.clock.now();
+        let plan = self.parts.scheduler.plan(now);
+        self.note_plan(now, &plan);
+        if plan.chunks.is_empty() {
+            self.publish(now);
+            if let Ok(command) = self.commands.recv_timeout(STALLED) {
+                self.obey(command);
+            }
+            return Ok(());
+        }
+        let predicted = self.parts.cost.step(&plan.load);
+        self.install_timeline(now, self.progress.plus(predicted).max(now));
+        let requests = &self.requests;
+        let ran = self.batch.run(&mut *self.parts.runner, &self.parts.scheduler, &plan, |seq| {
+            requests[&seq.request].sequence(seq.index)
+        });
+        match ran {
+            Ok(()) => self.complete(predicted, &plan),
+            Err(RunnerError::Step(message)) => self.fail(&plan, &message),
+            Err(RunnerError::DeviceLost(message)) => return Err(message),
+        }
+        Ok(())
+    }
+
+    /// Books what the plan decided already.
+    fn note_plan(&mut self, now: Micros, plan: &StepPlan) {
+        for id in &plan.expired {
+            self.end(now, *id, Terminal::Expired, "");
+        }
+        for seq in &plan.preempted {
+            if let Some(request) = self.requests.get_mut(&seq.request) {
+                request.preempt();
+            }
+        }
+        for chunk in &plan.chunks {
+            if let Some(request) = self.requests.get_mut(&chunk.seq.request) {
+                request.schedule(now);
+            }
+        }
+    }
+
+    /// The step ran: samples, books, reports.
+    fn complete(&mut self, predicted: Micros, plan: &StepPlan) {
+        let now = self.shared.clock.now();
+        let vocab_size = self.parts.runner.limits().vocab_size;
+        let sampled = plan.chunks.iter().filter(|chunk| chunk.sample);
+        let mut outcomes = Vec::with_capacity(plan.chunks.len());
+        for (chunk, row) in sampled.zip(self.batch.rows(vocab_size)) {
+            let Some(request) = self.requests.get_mut(&chunk.seq.request) else { continue };
+            let observer = &*self.parts.observer;
+            let (scratch, outbox) = (&mut self.scratch, &mut self.outbox);
+            outcomes.push(request.sample(chunk.seq, now, row, scratch, observer, outbox));
+        }
+        let now = self.shared.clock.now();
+        let events = self.parts.scheduler.complete(now, plan, &outcomes);
+        self.book(now, &events, "the model returned values that are not finite");
+        let duration = now.minus(self.progress);
+        if let Some(cost) = self.calibrator.observe(&plan.load, duration) {
+            self.parts.cost = cost;
+            self.parts.scheduler.set_cost(cost);
+        }
+        self.parts.observer.step(&StepReport {
+            duration,
+            predicted,
+            load: plan.load,
+            tokens: plan.chunks.iter().map(|chunk| chunk.len).sum(),
+            counts: self.parts.scheduler.counts(),
+        });
+        self.publish(now);
+    }
+
+    /// The step failed: so do the requests in it, and nobody else.
+    fn fail(&mut self, plan: &StepPlan, message: &str) {
+        tracing::error!(chunks = plan.chunks.len(), error = message, "step failed");
+        let now = self.shared.clock.now();
+        let events = self.parts.scheduler.fail(plan);
+        self.book(now, &events, &format!("step failed: {message}"));
+        self.publish(now);
+    }
+
+    /// Books events; `failure` is why those that failed did.
+    fn book(&mut self, now: Micros, events: &[Event], failure: &str) {
+        for event in events {
+            match *event {
+                Event::SequenceFinished(seq, reason) => {
+                    if let Some(request) = self.requests.get_mut(&seq.request) {
+                        request.finish(seq.index, reason, &mut self.outbox);
+                    }
+                }
+                Event::RequestEnded(id, terminal) => self.end(now, id, terminal, failure),
+            }
+        }
+    }
+
+    /// The one place where requests end.
+    fn end(&mut self, now: Micros, id: RequestId, terminal: Terminal, failure: &str) {
+        let Some(request) = self.requests.remove(&id) else { return };
+        let (outputs, first, last) = (request.outputs(), request.first_token, request.last_token);
+        self.shared.front().gate.finish(now, id, terminal, &outputs, first, last);
+        self.parts.observer.request(&request.report(terminal, now));
+        match terminal {
+            Terminal::Expired => request.post(&mut self.outbox, Update::Expired),
+            Terminal::Failed => request.post(&mut self.outbox, Update::Failed(failure.to_owned())),
+            Terminal::Completed | Terminal::Cancelled => {}
+        }
+    }
+
+    /// Replays the scheduler forward from `base` for the gate.
+    fn install_timeline(&self, now: Micros, base: Micros) {
+        let timeline = Timeline::build(base, &self.parts.scheduler);
+        self.shared.front().gate.install(now, timeline, self.parts.cost);
+    }
+
+    /// Shows the state to the world, then sends the updates that tell of it.
+    fn publish(&mut self, now: Micros) {
+        self.progress = now;
+        let counts = self.parts.scheduler.counts();
+        let progress = (!self.parts.scheduler.is_idle()).then_some(now);
+        *self.shared.live() = Live { counts, cost: self.parts.cost, progress };
+        self.outbox.flush();
+    }
+}
