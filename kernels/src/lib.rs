@@ -3,16 +3,21 @@
 
 pub mod activations;
 pub mod attention;
+pub mod batch;
 pub mod cpu;
 pub mod elementwise;
+pub mod heads;
 pub mod kv;
+mod lanes;
 pub mod mapped;
 pub mod matrix;
 pub mod pool;
 
 pub use activations::{Activations, Form};
+pub use attention::Attention;
+pub use batch::{Batch, Heads};
 pub use cpu::Cpu;
-pub use kv::{KvDtype, PagedKv};
+pub use kv::{KvDtype, KvShape, PagedKv};
 pub use mapped::MappedFile;
 pub use matrix::{Matrix, Product, Weights};
 pub use pool::Pool;

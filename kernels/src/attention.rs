@@ -1,1 +1,0 @@
-//! Attention over paged keys and values.
