@@ -31,6 +31,9 @@ impl StepLoad {
     }
 }
 
+/// Sums are kept in picoseconds, in 64 bits that saturate at 213 days.
+const PS_PER_MICRO: u64 = 1_000_000;
+
 /// `end^2 - start^2` of a chunk.
 const fn span(start: u32, len: u32) -> u64 {
     (2 * start as u64 + len as u64) * len as u64
@@ -63,16 +66,20 @@ impl CostModel {
     /// token a step, and computes the same number of prefill tokens; `prefill_span` is the sum over
     /// all of them. A closed form, so that a forecast may jump.
     #[must_use]
-    pub fn steps(&self, n: u32, load: &StepLoad) -> Micros {
-        let (n, b) = (u128::from(n), u128::from(load.decode_seqs));
-        let per_step = u128::from(self.fixed_ns)
-            + u128::from(self.per_seq_ns) * b
-            + u128::from(self.per_prefill_token_ns) * u128::from(load.prefill_tokens);
-        let context = n * u128::from(load.context_tokens) + b * (n * n.saturating_sub(1) / 2);
-        let ps = u128::from(self.per_context_token_ps) * context
-            + u128::from(self.per_prefill_span_ps) * u128::from(load.prefill_span);
-        let micros = (n * per_step * 1_000 + ps) / 1_000_000;
-        Micros(u64::try_from(micros).unwrap_or(u64::MAX))
+    pub const fn steps(&self, n: u32, load: &StepLoad) -> Micros {
+        let (n, b) = (n as u64, load.decode_seqs as u64);
+        let per_step = self
+            .fixed_ns
+            .saturating_add(self.per_seq_ns.saturating_mul(b))
+            .saturating_add(self.per_prefill_token_ns.saturating_mul(load.prefill_tokens as u64));
+        let growth = b.saturating_mul(n.saturating_mul(n.saturating_sub(1)) / 2);
+        let context = n.saturating_mul(load.context_tokens).saturating_add(growth);
+        let ps = per_step
+            .saturating_mul(1_000)
+            .saturating_mul(n)
+            .saturating_add(self.per_context_token_ps.saturating_mul(context))
+            .saturating_add(self.per_prefill_span_ps.saturating_mul(load.prefill_span));
+        Micros(ps / PS_PER_MICRO)
     }
 
     /// Predicted duration of `n` steps that only decode `seqs` sequences, which read
@@ -91,12 +98,19 @@ impl CostModel {
         Micros(self.fixed_ns / 1_000 * u64::from(steps)).plus(self.prefill_work(start, len))
     }
 
+    /// What one decoding sequence with `context_tokens` in its context adds to a step that runs
+    /// anyway, nanoseconds.
+    #[must_use]
+    pub const fn decode_work_ns(&self, context_tokens: u64) -> u64 {
+        self.per_seq_ns + self.per_context_token_ps.saturating_mul(context_tokens) / 1_000
+    }
+
     /// What `len` prefill tokens from position `start` add to steps that run anyway.
     #[must_use]
-    pub fn prefill_work(&self, start: u32, len: u32) -> Micros {
-        let ps = u128::from(self.per_prefill_token_ns) * u128::from(len) * 1_000
-            + u128::from(self.per_prefill_span_ps) * u128::from(span(start, len));
-        Micros(u64::try_from(ps / 1_000_000).unwrap_or(u64::MAX))
+    pub const fn prefill_work(&self, start: u32, len: u32) -> Micros {
+        let tokens = self.per_prefill_token_ns.saturating_mul(1_000).saturating_mul(len as u64);
+        let spans = self.per_prefill_span_ps.saturating_mul(span(start, len));
+        Micros(tokens.saturating_add(spans) / PS_PER_MICRO)
     }
 
     /// The longest prefill chunk from position `start` that adds at most `time` to a step; at most

@@ -12,22 +12,30 @@
 
 extern crate alloc;
 
+pub mod admission;
 pub mod class;
 pub mod cost;
 pub mod gate;
 pub mod kv;
+mod ledger;
+mod length;
+mod margin;
+mod placement;
 pub mod plan;
 mod planner;
 pub mod policy;
+mod replay;
 pub mod request;
+mod retry;
 pub mod scheduler;
 pub mod sequence;
 pub mod time;
 pub mod timeline;
 
+pub use admission::{Admission, AdmissionMode, Forecast, GateConfig, Shed, ShedReason};
 pub use class::{Class, ClassConfig, ClassTable, Slo};
 pub use cost::{CostModel, StepLoad};
-pub use gate::{Admission, AdmissionMode, Forecast, Gate, GateConfig, Shed, ShedReason};
+pub use gate::Gate;
 pub use kv::{KvBlocks, OutOfBlocks};
 pub use plan::{Chunk, Event, SeqOutcome, StepPlan};
 pub use request::{

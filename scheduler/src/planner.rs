@@ -189,17 +189,22 @@ impl Scheduler {
         Ok(shared)
     }
 
+    /// Running sequences of the same request with the same prompt.
+    pub(crate) fn siblings(&self, seq: &Sequence) -> impl Iterator<Item = &Sequence> {
+        let (request, prompt) = (seq.id.request, seq.prompt);
+        let first = self.running.partition_point(|other| other.id.request < request);
+        self.running[first..]
+            .iter()
+            .take_while(move |other| other.id.request == request)
+            .filter(move |other| other.prompt == prompt)
+    }
+
     /// The running sibling whose full prompt blocks `seq` can share. A sibling that still computes
     /// them is waited for.
     fn shareable(&self, seq: &Sequence) -> Result<Option<(SeqId, u32)>, NotNow> {
-        let first = self.running.partition_point(|other| other.id.request < seq.id.request);
-        let siblings = self.running[first..]
-            .iter()
-            .take_while(|other| other.id.request == seq.id.request)
-            .filter(|other| other.prompt == seq.prompt);
         let blocks = seq.shared_blocks(self.config.block_size);
         let mut found = Ok(None);
-        for other in siblings {
+        for other in self.siblings(seq) {
             if other.settled >= blocks * self.config.block_size {
                 return Ok(Some((other.id, blocks)));
             }

@@ -130,6 +130,17 @@ impl Sequence {
         Chunk { seq: self.id, start, len, sample: self.pending() == 0 }
     }
 
+    /// As it will be after the step in flight, which ends at `end`: with the token that the step
+    /// samples, if any. `None` if that is its last one.
+    pub(crate) fn after_step(&self, end: Micros) -> Option<Sequence> {
+        let mut after = *self;
+        if self.pending() == 0 {
+            after.generated += 1;
+            after.first_token.get_or_insert(end);
+        }
+        (after.generated < after.output.max).then_some(after)
+    }
+
     /// Its blocks are gone: everything known has to be computed again.
     pub(crate) fn reset(&mut self) {
         self.computed = 0;

@@ -1,5 +1,6 @@
 //! Random operations on the scheduler: every request ends exactly once, blocks and limits hold in
 //! every plan, and the same input log gives the same bytes.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -258,7 +259,7 @@ fn run(policy: &str, inputs: &[Input]) -> String {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..Default::default() })]
 
     #[test]
     fn every_request_ends_once_and_the_log_repeats(
