@@ -9,6 +9,10 @@
 //! each output is one chain of additions over the columns in ascending order, the same chain in
 //! every tile size.
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod pack;
 mod portable;
 mod product;

@@ -14,7 +14,7 @@
 //! panel are zero.
 
 use super::{BLOCK, Kind, Weights};
-use crate::cpu::Cpu;
+use crate::cpu::{Cpu, Path};
 use half::f16;
 
 /// A cache line, so that panels are aligned.
@@ -45,8 +45,11 @@ pub(super) struct Panel<'a> {
 }
 
 impl Layout {
-    pub(super) fn new(_cpu: Cpu, kind: Kind, k: usize) -> Layout {
-        let lanes = if kind == Kind::F32 { 16 } else { 8 };
+    pub(super) fn new(cpu: Cpu, kind: Kind, k: usize) -> Layout {
+        let lanes = match (kind, cpu.path()) {
+            (Kind::F32, _) | (_, Path::Avx512Vnni) => 16,
+            _ => 8,
+        };
         let (columns_len, scales_len) = match kind {
             Kind::F32 => (k * lanes * 4, 0),
             Kind::Q4 => (k * lanes / 2, k / BLOCK * lanes * 4),

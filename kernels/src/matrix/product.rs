@@ -7,6 +7,8 @@
 
 use super::pack::Panel;
 use super::{Kind, Matrix, portable};
+#[cfg(target_arch = "x86_64")]
+use super::{avx2, avx512};
 use crate::activations::{Activations, BLOCK, Block};
 use crate::cpu::{Path, multiversion};
 use crate::pool::{Disjoint, Pool};
@@ -82,7 +84,7 @@ impl Matrix {
                     // SAFETY: this strip and these rows are handed out once.
                     let out =
                         unsafe { out.slice((row + r) * gate.n + columns.start, columns.len()) };
-                    out.copy_from_slice(&tile_row[..columns.len()]);
+                    finish(tile_row, None, out, Sink::Store);
                 }
             }
         });
@@ -111,17 +113,51 @@ impl Matrix {
     }
 
     fn panel_tile(&self, panel: Panel<'_>, rows: Rows<'_>, tile: &mut Tile, column: usize) {
+        let tile = &mut tile[..rows.m];
         match (self.cpu.path(), self.kind()) {
-            (_, Kind::F32) => portable::f32(panel, rows.floats(), self.k, &mut tile[..rows.m]),
-            (Path::Portable | Path::Avx2 | Path::Avx512Vnni, Kind::Q4) => {
-                portable::q4(panel, rows.blocks(), &mut tile[..rows.m], column);
-            }
-            (Path::Portable | Path::Avx2 | Path::Avx512Vnni, Kind::Q8) => {
-                portable::q8(panel, rows.blocks(), &mut tile[..rows.m], column);
-            }
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: a `Cpu` of this path exists only where its features do (so in all of these).
+            (Path::Avx512Vnni, Kind::F32) => unsafe { avx512::f32(panel, rows.floats(), tile) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            (Path::Avx512Vnni, Kind::Q4) => unsafe { avx512::q4(panel, rows.blocks(), tile) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            (Path::Avx512Vnni, Kind::Q8) => unsafe { avx512::q8(panel, rows.blocks(), tile) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            (Path::Avx2, Kind::F32) => unsafe { avx2::f32(panel, rows.floats(), tile) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            (Path::Avx2, Kind::Q4) => unsafe { avx2::q4(panel, rows.blocks(), tile, column) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            (Path::Avx2, Kind::Q8) => unsafe { avx2::q8(panel, rows.blocks(), tile, column) },
+            (_, Kind::F32) => portable::f32(panel, rows.floats(), self.k, tile),
+            (_, Kind::Q4) => portable::q4(panel, rows.blocks(), tile, column),
+            (_, Kind::Q8) => portable::q8(panel, rows.blocks(), tile, column),
         }
     }
 }
+
+/// Calls a kernel whose number of rows is a constant, so that its sums stay in registers.
+#[cfg(target_arch = "x86_64")]
+macro_rules! for_rows {
+    ($m:expr, $kernel:ident($($arg:expr),*)) => {
+        match $m {
+            1 => $kernel::<1>($($arg),*),
+            2 => $kernel::<2>($($arg),*),
+            3 => $kernel::<3>($($arg),*),
+            4 => $kernel::<4>($($arg),*),
+            5 => $kernel::<5>($($arg),*),
+            6 => $kernel::<6>($($arg),*),
+            7 => $kernel::<7>($($arg),*),
+            _ => $kernel::<8>($($arg),*),
+        }
+    };
+}
+#[cfg(target_arch = "x86_64")]
+pub(super) use for_rows;
 
 /// Some rows of activations.
 #[derive(Clone, Copy)]
@@ -178,14 +214,19 @@ fn run(pool: &Pool, x: &Activations, rows: usize, products: &mut [Product<'_>], 
     });
 }
 
+/// The last strip may be narrower; all others take the way whose width the compiler knows.
+#[inline(always)]
 fn finish(values: &[f32; STRIP], bias: Option<&[f32]>, out: &mut [f32], sink: Sink) {
     let mut values = *values;
     if let Some(bias) = bias {
         values.iter_mut().zip(bias).for_each(|(value, bias)| *value += bias);
     }
-    match sink {
-        Sink::Store => out.copy_from_slice(&values[..out.len()]),
-        Sink::Add => out.iter_mut().zip(values).for_each(|(out, value)| *out += value),
+    let part = out.len();
+    match (sink, <&mut [f32; STRIP]>::try_from(&mut *out)) {
+        (Sink::Store, Ok(out)) => *out = values,
+        (Sink::Store, Err(_)) => out.copy_from_slice(&values[..part]),
+        (Sink::Add, Ok(out)) => out.iter_mut().zip(values).for_each(|(out, value)| *out += value),
+        (Sink::Add, Err(_)) => out.iter_mut().zip(values).for_each(|(out, value)| *out += value),
     }
 }
 
@@ -238,7 +279,7 @@ pub(crate) fn exp(x: f32) -> f32 {
     let p = p * f + 8.333_452e-3;
     let p = p * f + 4.166_579_6e-2;
     let p = p * f + 1.666_666_5e-1;
-    let p = p * f + 5.000_000_1e-1;
+    let p = p * f + 0.5;
     let p = p * (f * f) + f + 1.0;
     let exponent = shifted.to_bits().wrapping_sub(MAGIC.to_bits()).wrapping_add(127);
     p * f32::from_bits(exponent << 23)
