@@ -11,6 +11,8 @@ pub mod quant;
 pub mod rope;
 pub mod runner;
 pub mod template;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod tokenizer;
 
 #[cfg(feature = "candle")]

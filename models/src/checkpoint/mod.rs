@@ -17,6 +17,8 @@ use std::path::Path;
 use crate::error::LoadError;
 use crate::quant;
 use gguf::Gguf;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use names::gguf_name;
 use safetensors::Shards;
 
 /// Storage type of a tensor.

@@ -1,7 +1,7 @@
 //! Canonical (Hugging Face) names to the names of llama.cpp's GGUF files.
 
 /// The GGUF name of a canonical tensor name; names that GGUF does not rename stay as they are.
-pub(super) fn gguf_name(name: &str) -> String {
+pub(crate) fn gguf_name(name: &str) -> String {
     let whole = match name {
         "model.embed_tokens.weight" => Some("token_embd.weight"),
         "model.norm.weight" => Some("output_norm.weight"),

@@ -67,6 +67,9 @@ pub(super) fn read(path: &Path, vocab_size: usize) -> Result<Parts, LoadError> {
     encoder.with_padding(None);
     encoder.with_truncation(None).map_err(|e| LoadError::invalid(path, "truncation", e))?;
     encoder.with_post_processor(None::<tokenizers::PostProcessorWrapper>);
+    for token in &outline.added_tokens {
+        check_added(path, &encoder, token)?;
+    }
     let spelling = spelling(path, &outline)?;
     let table = table(path, &encoder, &outline.added_tokens, spelling, vocab_size)?;
     let (prefix, suffix) = affixes(path, outline.post_processor.as_ref())?;
@@ -102,6 +105,22 @@ fn check_model(path: &Path, model: &Model) -> Result<(), LoadError> {
         return Err(LoadError::invalid(path, "model.merges", problem));
     }
     Ok(())
+}
+
+/// The crate numbers added tokens itself and only warns where the file says another number.
+fn check_added(
+    path: &Path,
+    encoder: &tokenizers::Tokenizer,
+    token: &Added,
+) -> Result<(), LoadError> {
+    let Added { id, content, .. } = token;
+    let is = match encoder.token_to_id(content) {
+        Some(is) if is == *id => return Ok(()),
+        Some(is) => format!("token {is}"),
+        None => "not in the vocabulary".to_owned(),
+    };
+    let problem = format!("{content:?} has the id {id}, but is {is}");
+    Err(LoadError::invalid(path, "added_tokens", problem))
 }
 
 /// How the vocabulary spells bytes: as its decoder says, or else its other parts.
