@@ -8,12 +8,13 @@
 use alloc::boxed::Box;
 
 use crate::admission::{Admission, AdmissionMode, Forecast, GateConfig, Shed, ShedReason};
+use crate::candidate::Candidate;
 use crate::class::{Class, ClassConfig};
 use crate::cost::CostModel;
 use crate::ledger::{Ledger, Reservation};
 use crate::length::Lengths;
 use crate::margin::Margin;
-use crate::placement::{Candidate, Placement};
+use crate::placement::Placement;
 use crate::policy::{SchedulerPolicy, View};
 use crate::replay::Rules;
 use crate::request::{Deadline, Request, RequestId, SequenceSpec, Terminal};
@@ -152,6 +153,25 @@ impl Gate {
     #[must_use]
     pub fn outstanding(&self, class: Class) -> Micros {
         self.ledger.work(class)
+    }
+
+    /// Sequences of a class that wait in the scheduler or are on their way to it, as of the installed
+    /// timeline: at most `max_waiting`.
+    #[must_use]
+    pub const fn waiting(&self, class: Class) -> u32 {
+        self.ledger.waiting(class)
+    }
+
+    /// Requests that were admitted and are not finished.
+    #[must_use]
+    pub fn num_reserved(&self) -> usize {
+        self.ledger.len()
+    }
+
+    /// The forecast in force: the installed timeline with what was admitted since.
+    #[must_use]
+    pub const fn timeline(&self) -> &Timeline {
+        &self.timeline
     }
 
     /// By how much forecasts of a class with known lengths are stretched before they are compared

@@ -102,3 +102,104 @@ impl KvBlocks {
         self.refs.len() as u32
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::request::RequestId;
+
+    const BLOCKS: u32 = 12;
+    const SIZE: u32 = 4;
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        Grow(u64, u32),
+        Share(u64, u64),
+        Release(u64),
+    }
+
+    fn op() -> impl Strategy<Value = Op> {
+        prop_oneof![
+            (0..5u64, 0..40u32).prop_map(|(id, tokens)| Op::Grow(id, tokens)),
+            (0..5u64, 0..5u64).prop_map(|(from, to)| Op::Share(from, to)),
+            (0..5u64).prop_map(Op::Release),
+        ]
+    }
+
+    fn seq(id: u64) -> SeqId {
+        SeqId { request: RequestId(id), index: 0 }
+    }
+
+    /// The naive model: tables as they should be; a block is free if no table lists it.
+    #[derive(Default)]
+    struct Model(BTreeMap<u64, Vec<u32>>);
+
+    impl Model {
+        fn used(&self) -> BTreeSet<u32> {
+            self.0.values().flatten().copied().collect()
+        }
+
+        fn free(&self) -> u32 {
+            BLOCKS - self.used().len() as u32
+        }
+
+        fn apply(&mut self, kv: &mut KvBlocks, op: &Op) {
+            match *op {
+                Op::Grow(id, tokens) => self.grow(kv, id, tokens),
+                Op::Share(from, to) => {
+                    let shared = self.0.get(&from).cloned().unwrap_or_default();
+                    if !self.0.contains_key(&to) && !shared.is_empty() {
+                        kv.share(seq(from), seq(to), shared.len() as u32);
+                        self.0.insert(to, shared);
+                    }
+                }
+                Op::Release(id) => {
+                    let before = self.free();
+                    self.0.remove(&id);
+                    assert_eq!(kv.release(seq(id)), self.free() - before);
+                }
+            }
+        }
+
+        fn grow(&mut self, kv: &mut KvBlocks, id: u64, tokens: u32) {
+            let held = self.0.get(&id).map_or(0, Vec::len) as u32;
+            let more = tokens.div_ceil(SIZE).saturating_sub(held);
+            let free = self.free();
+            match kv.grow(seq(id), tokens) {
+                Ok(table) => {
+                    assert!(more <= free);
+                    let added: BTreeSet<u32> = table[held as usize..].iter().copied().collect();
+                    assert_eq!(added.len() as u32, more);
+                    assert!(added.is_disjoint(&self.used()), "handed out a block in use");
+                    if !table.is_empty() {
+                        self.0.insert(id, table.to_vec());
+                    }
+                }
+                Err(OutOfBlocks { missing }) => assert_eq!(missing, more - free),
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn blocks_are_conserved(ops in prop::collection::vec(op(), 1..80)) {
+            let (mut kv, mut model) = (KvBlocks::new(BLOCKS, SIZE), Model::default());
+            for op in &ops {
+                model.apply(&mut kv, op);
+                prop_assert_eq!(kv.num_free(), model.free());
+                for id in 0..5 {
+                    let expected = model.0.get(&id).map_or(&[][..], Vec::as_slice);
+                    prop_assert_eq!(kv.table(seq(id)), expected);
+                }
+            }
+            for id in 0..5 {
+                kv.release(seq(id));
+            }
+            prop_assert_eq!(kv.num_free(), kv.num_blocks());
+        }
+    }
+}

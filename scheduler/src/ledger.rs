@@ -3,8 +3,8 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use crate::candidate::Candidate;
 use crate::class::Class;
-use crate::placement::Candidate;
 use crate::request::{RequestId, SequenceSpec};
 use crate::time::Micros;
 use crate::timeline::Timeline;
@@ -42,6 +42,10 @@ pub(crate) struct Ledger {
 impl Ledger {
     pub(crate) fn is_empty(&self) -> bool {
         self.reservations.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.reservations.len()
     }
 
     pub(crate) const fn work(&self, class: Class) -> Micros {

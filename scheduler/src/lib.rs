@@ -13,6 +13,7 @@
 extern crate alloc;
 
 pub mod admission;
+mod candidate;
 pub mod class;
 pub mod cost;
 pub mod gate;

@@ -1,101 +1,17 @@
 //! A candidate in the timeline: where it would go, whom it would delay, and its insertion.
 //!
-//! A request is placed as one entry, however many sequences it has: its prefill is theirs together,
-//! its steps are those of the longest, and each of its steps costs what all of them add. The
-//! forecasts are those of its slowest sequence then. Delays of others are bounded by three numbers:
+//! Delays of others are bounded by three numbers:
 //! the prefill work (everybody who shares a step with it), the steps that its prefill takes (those
 //! behind it in the queue), and what it adds to each step that it decodes in.
 
+use core::cmp::Ordering;
+
+use crate::candidate::Candidate;
 use crate::class::Class;
 use crate::cost::CostModel;
 use crate::replay::{Rules, Segment};
-use crate::request::{Request, RequestId};
-use crate::sequence::Sequence;
 use crate::time::Micros;
-use crate::timeline::{Entry, Hot, Key, Promise, Timeline, to_i32};
-
-/// A request that asks for admission.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Candidate {
-    pub(crate) id: RequestId,
-    pub(crate) class: Class,
-    pub(crate) key: Key,
-    pub(crate) promise: Promise,
-    /// Slots that it takes at once.
-    pub(crate) slots: u32,
-    /// Prompt tokens to compute, and what they cost without the steps that carry them.
-    pub(crate) todo: u32,
-    pub(crate) prefill: Micros,
-    /// Decode steps, and what each costs on top of a step that runs anyway, in nanoseconds.
-    pub(crate) steps: u32,
-    pub(crate) step_ns: u64,
-    /// Context that it adds to a step.
-    pub(crate) context_tokens: u64,
-    /// Blocks at its peak.
-    pub(crate) blocks: u32,
-}
-
-impl Candidate {
-    /// The demand of `request`, whose predicted lengths are filled in.
-    pub(crate) fn new(rules: &Rules<'_>, request: &Request) -> Candidate {
-        let (config, cost) = (rules.view.config, rules.view.cost);
-        let leader = Sequence::new(request, 0);
-        let rank = rules.policy.rank(&rules.view, &leader).unwrap_or(crate::policy::Rank::LAST);
-        let sequences = request.sequences.len() as u32;
-        let slots = sequences.min(config.slots());
-        let mut candidate = Candidate {
-            id: request.id,
-            class: request.class,
-            key: (rank, request.arrival, leader.id),
-            promise: Promise {
-                deadline: request.deadline,
-                exact: request.sequences.iter().all(|spec| spec.output.exact),
-                first_token: None,
-                gaps: 0,
-            },
-            slots,
-            todo: 0,
-            prefill: Micros(0),
-            steps: 0,
-            step_ns: 0,
-            context_tokens: 0,
-            blocks: 0,
-        };
-        let mut prompt = None;
-        for index in 0..request.sequences.len() {
-            let seq = Sequence::new(request, index);
-            let shares = prompt.replace(seq.prompt) == Some(seq.prompt);
-            candidate.add(cost, config.block_size, &seq, shares);
-        }
-        // More sequences than slots run in waves.
-        candidate.promise.gaps = candidate.steps;
-        candidate.steps = candidate.steps.saturating_mul(sequences.div_ceil(slots));
-        candidate.step_ns = candidate.step_ns / u64::from(sequences) * u64::from(slots);
-        candidate
-    }
-
-    fn add(&mut self, cost: &CostModel, block_size: u32, seq: &Sequence, shares: bool) {
-        let shared = if shares { seq.shared_blocks(block_size) } else { 0 };
-        let (done, steps) = (shared * block_size, seq.remaining() - 1);
-        let context = u64::from(seq.prompt_tokens) + u64::from(steps / 2);
-        self.todo = self.todo.saturating_add(seq.prompt_tokens - done);
-        self.prefill = self.prefill.plus(cost.prefill_work(done, seq.prompt_tokens - done));
-        self.steps = self.steps.max(steps);
-        self.step_ns = self.step_ns.saturating_add(cost.decode_work_ns(context));
-        self.context_tokens = self.context_tokens.saturating_add(context);
-        self.blocks = self.blocks.saturating_add(seq.peak_tokens().div_ceil(block_size) - shared);
-    }
-
-    /// What `steps` shared decode steps cost those who share them.
-    const fn shared(&self, steps: u32) -> Micros {
-        Micros(self.step_ns.saturating_mul(steps as u64) / 1_000)
-    }
-
-    /// Device time that it adds to a busy device.
-    pub(crate) const fn work(&self) -> Micros {
-        self.prefill.plus(self.shared(self.steps))
-    }
-}
+use crate::timeline::{Entry, Hot, Timeline, to_i32};
 
 /// Where a candidate would go.
 #[derive(Clone, Copy, Debug)]
@@ -115,8 +31,52 @@ pub(crate) struct Placement {
     pub(crate) waits_for_blocks: bool,
     /// How much later those behind it start.
     queue_delay: Micros,
+    /// How much longer the step gets in which its prefill begins beside the end of another.
+    filled: Micros,
+    /// What a full chunk of its prefill adds to a step.
+    chunk: Micros,
     /// Prefill tokens to spare in the step that completes its prefill.
     leftover: u32,
+}
+
+/// How the prefill of a candidate shares steps with its neighbours in the queue.
+struct Fill {
+    /// Its tokens beyond those that end the step of the one before it, and the steps for them.
+    carried: u32,
+    steps: u32,
+    /// How much longer it makes the step of the one before it.
+    before: Micros,
+    /// What its other tokens cost.
+    own: Micros,
+    /// What those behind it add to the step that completes it.
+    after: Micros,
+    /// Tokens to spare in that step.
+    leftover: u32,
+}
+
+impl Fill {
+    /// The one before leaves `leftover` tokens of its last step. If somebody is behind, those were
+    /// used already and only change hands.
+    fn new(
+        cost: &CostModel,
+        candidate: &Candidate,
+        leftover: u32,
+        budget: u32,
+        next: Option<&Entry>,
+    ) -> Fill {
+        let behind = next.map_or(0, |entry| entry.todo);
+        let before = candidate.todo.min(leftover);
+        let carried = candidate.todo - before;
+        let spare = leftover - before + (budget - carried % budget) % budget;
+        Fill {
+            carried,
+            steps: carried.div_ceil(budget),
+            before: cost.prefill_work(0, before - before.min(behind)),
+            own: candidate.prefill.minus(cost.prefill_work(0, before)),
+            after: cost.prefill_work(0, spare.min(behind)),
+            leftover: spare,
+        }
+    }
 }
 
 /// Delays of one entry: of its start, its first and its last token, and of the span between them.
@@ -142,30 +102,37 @@ impl Timeline {
         if slot.time > ahead {
             leftover = 0;
         }
+        let cost = rules.view.cost;
         let at = self.segment_at(slot.time);
         let segment = &self.segments[at];
         let budget = rules.prefill_budget(segment, 0);
-        let steps = candidate.todo.saturating_sub(leftover).div_ceil(budget);
-        let base = rules.view.cost.decode(segment.decode_seqs, segment.context_tokens, 1);
+        let base = cost.decode(segment.decode_seqs, segment.context_tokens, 1);
+        let fill = Fill::new(cost, candidate, leftover, budget, self.entries.get(index));
+        let first = slot
+            .time
+            .plus(fill.before)
+            .plus(Micros(base.0 * u64::from(fill.steps)))
+            .plus(fill.own)
+            .plus(fill.after);
         let start_step = self.step_at(at, slot.time);
-        let first = slot.time.plus(Micros(base.0 * u64::from(steps))).plus(candidate.prefill);
         let last_in_queue = index == self.entries.len();
-        let from = start_step + if last_in_queue { steps } else { 0 };
+        let from = start_step + if last_in_queue { fill.steps } else { 0 };
         let until = from.saturating_add(candidate.steps);
-        let decode =
-            self.time_of(rules.view.cost, until).minus(self.time_of(rules.view.cost, from));
-        let carried = u64::from(candidate.todo.saturating_sub(leftover));
+        let decode = self.time_of(cost, until).minus(self.time_of(cost, from));
+        let carrying = Micros(base.0 * u64::from(fill.carried) / u64::from(budget));
         Placement {
             index,
             start_step,
             start: slot.time,
-            prefill_steps: steps,
+            prefill_steps: fill.steps,
             first,
             finish: first.plus(decode).plus(candidate.shared(candidate.steps)),
             takes_slot: slot.time > ahead,
             waits_for_blocks: slot.blocks,
-            queue_delay: candidate.prefill.plus(Micros(base.0 * carried / u64::from(budget))),
-            leftover: (budget - candidate.todo.saturating_sub(leftover) % budget) % budget,
+            queue_delay: candidate.prefill.plus(carrying),
+            filled: fill.before,
+            chunk: Micros(fill.own.0 * u64::from(budget) / u64::from(fill.carried.max(1))),
+            leftover: fill.leftover,
         }
     }
 
@@ -206,17 +173,13 @@ impl Timeline {
     pub(crate) fn harms(&self, candidate: &Candidate, at: &Placement, more: Micros) -> bool {
         let more = more.0 as i64;
         let delays = Delays::new(self, candidate, at);
-        let ahead = self.hot[..at.index].iter().any(|hot| {
-            let delay = delays.ahead(hot);
-            delay > 0 && delay + more > i64::from(hot.last_slack.min(hot.gap_slack))
-        });
-        ahead
-            || self.hot[at.index..].iter().enumerate().any(|(i, hot)| {
-                let delay = delays.behind(self, at.index + i, hot);
-                delay.first + more > i64::from(hot.first_slack)
-                    || delay.last + more > i64::from(hot.last_slack)
-                    || (delay.gap > 0 && delay.gap > i64::from(hot.gap_slack))
-            })
+        self.hot.iter().enumerate().any(|(i, hot)| {
+            let delay = delays.of(self, i, hot);
+            let breaks = |delay: i64, more, slack| delay > 0 && delay + more > i64::from(slack);
+            breaks(delay.first, more, hot.first_slack)
+                || breaks(delay.last, more, hot.last_slack)
+                || breaks(delay.gap, 0, hot.gap_slack)
+        })
     }
 
     /// Puts an admitted candidate in: everybody's times and slacks move by its delays, and its own
@@ -229,16 +192,12 @@ impl Timeline {
         margin: u32,
     ) {
         let delays = Delays::new(self, candidate, at);
-        for hot in &mut self.hot[..at.index] {
-            let delay = delays.ahead(hot);
-            hot.shift(&Delay { start: 0, first: 0, last: delay, gap: delay });
-        }
-        for i in at.index..self.hot.len() {
-            let delay = delays.behind(self, i, &self.hot[i]);
+        for i in 0..self.hot.len() {
+            let delay = delays.of(self, i, &self.hot[i]);
             self.hot[i].shift(&delay);
         }
         self.insert_segments(rules, candidate, at);
-        let first_step = at.start_step + at.prefill_steps.max(1);
+        let first_step = at.start_step + at.prefill_steps;
         let entry = Entry {
             id: candidate.id,
             class: candidate.class,
@@ -247,6 +206,7 @@ impl Timeline {
             start: at.start,
             first: at.first,
             finish: at.finish,
+            todo: candidate.todo,
             leftover: at.leftover,
         };
         let finish_step = first_step.saturating_add(candidate.steps);
@@ -347,22 +307,38 @@ struct Slot {
 
 /// The delays that a candidate causes, in microseconds.
 struct Delays {
+    index: usize,
     start_step: i32,
+    prefill_steps: i32,
+    /// Of the step that it fills up, and of each full step that carries the rest of its prefill.
+    filled: i64,
+    chunk: i64,
+    /// All of those together, and with what was filled up.
+    rest: i64,
+    work: i64,
+    /// The step that completes the last prefill behind it, if anybody is behind.
+    backlog_end: Option<i32>,
     steps: i32,
     step_ns: i64,
-    prefill: i64,
     queue: i64,
     takes_slot: bool,
 }
 
 impl Delays {
     fn new(line: &Timeline, candidate: &Candidate, at: &Placement) -> Delays {
-        debug_assert_eq!(line.hot.len(), line.entries.len());
+        let work = i64::from(to_i32(candidate.prefill.0));
+        let filled = i64::from(to_i32(at.filled.0)).min(work);
         Delays {
+            index: at.index,
             start_step: to_i32(u64::from(at.start_step)),
+            prefill_steps: to_i32(u64::from(at.prefill_steps)),
+            filled,
+            chunk: i64::from(to_i32(at.chunk.0)),
+            rest: work - filled,
+            work,
+            backlog_end: line.hot[at.index..].last().map(|hot| hot.first_step),
             steps: to_i32(u64::from(candidate.steps)),
             step_ns: i64::from(to_i32(candidate.step_ns)),
-            prefill: i64::from(to_i32(candidate.prefill.0)),
             queue: i64::from(to_i32(at.queue_delay.0)),
             takes_slot: at.takes_slot,
         }
@@ -370,17 +346,37 @@ impl Delays {
 
     /// What the decode steps shared until `step` cost.
     fn shared(&self, step: i32) -> i64 {
-        let steps = (step - self.start_step).clamp(0, self.steps);
+        let steps = (step - self.start_step - self.prefill_steps).clamp(0, self.steps);
         self.step_ns * i64::from(steps) / 1_000
     }
 
-    /// Of the last token of one who is ahead: only those that still decode then are delayed.
-    fn ahead(&self, hot: &Hot) -> i64 {
-        if hot.finish_step <= self.start_step {
-            0
-        } else {
-            self.prefill + self.shared(hot.finish_step)
+    /// What its prefill adds to the steps until `step`. While others wait behind it, their steps are
+    /// full with it or without it: it only makes them more.
+    fn prefill_until(&self, step: i32) -> i64 {
+        match self.backlog_end {
+            None => {
+                let chunks = (step - self.start_step).min(self.prefill_steps);
+                self.filled + (self.chunk * i64::from(chunks)).min(self.rest)
+            }
+            Some(end) if step > end => self.work,
+            Some(_) => 0,
         }
+    }
+
+    fn of(&self, line: &Timeline, index: usize, hot: &Hot) -> Delay {
+        if index < self.index { self.ahead(hot) } else { self.behind(line, index, hot) }
+    }
+
+    /// Of one who is ahead or decodes: what still decodes then is delayed, and what ends in the step
+    /// that the candidate fills up.
+    fn ahead(&self, hot: &Hot) -> Delay {
+        let first = if hot.first_step == self.start_step { self.filled } else { 0 };
+        let last = match hot.finish_step.cmp(&self.start_step) {
+            Ordering::Less => 0,
+            Ordering::Equal => self.filled,
+            Ordering::Greater => self.prefill_until(hot.finish_step) + self.shared(hot.finish_step),
+        };
+        Delay { start: 0, first, last, gap: last - first }
     }
 
     /// Of one who is behind. Where slots or blocks bind, everybody moves to the next release.

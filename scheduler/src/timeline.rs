@@ -48,6 +48,9 @@ pub(crate) struct Entry {
     pub(crate) start: Micros,
     pub(crate) first: Micros,
     pub(crate) finish: Micros,
+    /// Prefill tokens that it still needs.
+    pub(crate) todo: u32,
+    /// Prefill tokens to spare in the step that completes its prefill; those behind it use them.
     pub(crate) leftover: u32,
 }
 
@@ -145,7 +148,7 @@ impl Timeline {
             let todo = if seq.pending() == 1 { 0 } else { seq.pending() };
             let blocks = scheduler.config.blocks_for(seq.peak_tokens());
             items.push(item(seq, seq.computed, todo, blocks));
-            self.entries.push(entry(seq, *place, self.base));
+            self.entries.push(entry(seq, *place, todo, self.base));
         }
     }
 
@@ -167,10 +170,19 @@ impl Timeline {
             let done = blocks * scheduler.config.block_size;
             let own = scheduler.config.blocks_for(seq.peak_tokens()) - blocks;
             items.push(item(seq, done, seq.known() - done, own));
-            self.entries.push(entry(seq, place, self.base));
+            self.entries.push(entry(seq, place, seq.known() - done, self.base));
             self.waiting[seq.class.index()] += 1;
             before = Some(seq);
         }
+    }
+
+    /// Predicted first and last token of every entry: one for each sequence that the scheduler had,
+    /// one for each request that was admitted since.
+    pub fn forecasts(&self) -> impl Iterator<Item = (RequestId, Micros, Micros)> {
+        self.entries.iter().zip(&self.hot).map(|(entry, hot)| {
+            let first = entry.first.plus(Micros(hot.first_delay as u64));
+            (entry.id, first, entry.finish.plus(Micros(hot.last_delay as u64)))
+        })
     }
 
     /// Computes every slack, as of `now` and with these margins.
@@ -261,7 +273,7 @@ fn item(seq: &Sequence, done: u32, todo: u32, blocks: u32) -> Item {
 }
 
 /// The entry of `seq`; its times come from the replay.
-fn entry(seq: &Sequence, key: Key, base: Micros) -> Entry {
+fn entry(seq: &Sequence, key: Key, todo: u32, base: Micros) -> Entry {
     let promise = Promise {
         deadline: seq.deadline,
         exact: seq.output.exact,
@@ -276,6 +288,7 @@ fn entry(seq: &Sequence, key: Key, base: Micros) -> Entry {
         start: base,
         first: base,
         finish: base,
+        todo,
         leftover: 0,
     }
 }

@@ -18,7 +18,7 @@ use crate::time::Micros;
 const AGING: Micros = Micros(60_000_000);
 
 /// Prefill tokens that a step may always have, however tight the gap promised to those that decode.
-const MIN_CHUNK: u32 = 16;
+const MIN_CHUNK: u32 = 8;
 
 /// Earliest deadline first with feasibility.
 #[derive(Clone, Copy, Debug)]

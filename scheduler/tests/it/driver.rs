@@ -17,8 +17,9 @@ pub(crate) const CPU: CostModel = CostModel {
     per_prefill_span_ps: 100_000,
 };
 
-pub(crate) fn config() -> SchedulerConfig {
-    let class = ClassConfig { slo: Slo::default(), max_waiting: 4_000, safety_permille: None };
+pub(crate) const fn config() -> SchedulerConfig {
+    let slo = Slo { ttft: None, tpot: None, e2e: None };
+    let class = ClassConfig { slo, max_waiting: 4_000, safety_permille: None };
     SchedulerConfig {
         num_blocks: 400,
         block_size: 32,
@@ -85,10 +86,21 @@ pub(crate) fn arrivals(seed: u64, seconds: u64, per_mille: u64, exact: bool) -> 
     arrivals
 }
 
+/// A pool and a gate as the driver sets them up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setup {
+    pub(crate) mode: AdmissionMode,
+    pub(crate) policy: &'static str,
+    pub(crate) config: SchedulerConfig,
+    /// Step times vary by up to this much, per mille.
+    pub(crate) noise: u64,
+}
+
 /// What became of one offered request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Shed,
+    Impossible,
     Expired,
     Done { last: Micros, in_time: bool },
 }
@@ -100,6 +112,10 @@ pub(crate) struct Report {
     /// Output tokens of requests that were in time.
     pub(crate) good_tokens: u64,
     pub(crate) ended: Micros,
+    pub(crate) preemptions: u64,
+    /// By how much the last tokens that the gate forecasts after an admission differ from those of a
+    /// timeline built anew with it, per mille of the time to come.
+    pub(crate) insertion_errors: Vec<u64>,
 }
 
 impl Report {
@@ -108,7 +124,7 @@ impl Report {
     }
 
     pub(crate) fn admitted(&self) -> u64 {
-        self.count(|outcome| *outcome != Outcome::Shed)
+        self.count(|outcome| !matches!(outcome, Outcome::Shed | Outcome::Impossible))
     }
 
     pub(crate) fn met(&self) -> u64 {
@@ -127,12 +143,23 @@ struct Live {
     first: Option<Micros>,
 }
 
+impl Live {
+    /// Every target that its request came with was met.
+    fn in_time(&self, last: Micros) -> bool {
+        let first = self.first.unwrap_or(last);
+        let Deadline { first_token, last_token, tpot } = self.arrival.request.deadline;
+        let gaps = u64::from(self.arrival.actual - 1);
+        first_token.is_none_or(|due| first <= due)
+            && last_token.is_none_or(|due| last <= due)
+            && tpot.is_none_or(|tpot| last.minus(first).0 <= tpot.0 * gaps)
+    }
+}
+
 /// The driver.
 pub(crate) struct Driver {
-    pub(crate) scheduler: Scheduler,
-    pub(crate) gate: Gate,
-    /// Step times vary by up to this much, per mille.
-    pub(crate) noise: u64,
+    setup: Setup,
+    scheduler: Scheduler,
+    gate: Gate,
     rng: Rng,
     now: Micros,
     live: BTreeMap<RequestId, Live>,
@@ -140,13 +167,13 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn new(mode: AdmissionMode, policy: &str, noise: u64) -> Driver {
-        let policy = || policy::by_name(policy).unwrap();
-        let gate_config = GateConfig { mode, scheduler: config() };
+    pub(crate) fn new(setup: Setup) -> Driver {
+        let Setup { mode, config, .. } = setup;
+        let policy = || policy::by_name(setup.policy).unwrap();
         Driver {
-            scheduler: Scheduler::new(config(), policy(), CPU),
-            gate: Gate::new(gate_config, policy(), CPU),
-            noise,
+            setup,
+            scheduler: Scheduler::new(config, policy(), CPU),
+            gate: Gate::new(GateConfig { mode, scheduler: config }, policy(), CPU),
             rng: Rng(7),
             now: Micros(0),
             live: BTreeMap::new(),
@@ -175,34 +202,72 @@ impl Driver {
             let predicted = CPU.step(&plan.load);
             let timeline = Timeline::build(self.now.plus(predicted), &self.scheduler);
             self.gate.install(self.now, timeline, CPU);
-            let vary = 1_000 - self.noise + self.rng.below(2 * self.noise + 1);
+            let noise = self.setup.noise;
+            let vary = 1_000 - noise + self.rng.below(2 * noise + 1);
             let end = self.now.plus(Micros(predicted.0 * vary / 1_000));
             let mut started = Vec::new();
             while let Some(next) = arrivals.next_if(|next| next.request.arrival < end) {
-                started.extend(self.offer(next));
+                let Some(request) = self.offer(next) else { continue };
+                started.push(request);
+                self.compare_with_rebuild(self.now.plus(predicted), &started);
             }
             self.now = end;
             self.complete(&plan);
             started.iter().for_each(|request| self.scheduler.enqueue(request));
         }
+        assert_eq!(self.gate.num_reserved(), 0);
         self.report.ended = self.now;
+        self.report.preemptions = self.scheduler.counts().preemptions;
         self.report
     }
 
     fn offer(&mut self, arrival: Arrival) -> Option<Request> {
         let mut request = arrival.request.clone();
-        match self.gate.admit(request.arrival, &mut request) {
-            Admission::Admit(_) => {
+        let outcome = match self.gate.admit(request.arrival, &mut request) {
+            Admission::Admit(forecast) => {
+                assert!(request.arrival <= forecast.first_token);
+                assert!(forecast.first_token <= forecast.last_token);
                 let tokens = vec![0; request.sequences.len()];
                 self.live.insert(request.id, Live { arrival, tokens, first: None });
-                Some(request)
+                None
             }
             Admission::Shed(shed) => {
                 assert!(shed.retry_after >= Micros(1_000) && shed.retry_after.0 <= 60_000_000);
-                self.report.outcomes.insert(request.id, Outcome::Shed);
+                Some(Outcome::Shed)
+            }
+            Admission::Unsatisfiable { predicted, budget } => {
+                assert!(predicted > budget);
+                Some(Outcome::Impossible)
+            }
+            Admission::NeverFits { needed, available } => {
+                assert!(needed > available);
+                Some(Outcome::Impossible)
+            }
+        };
+        for class in Class::ALL {
+            let most = self.setup.config.classes.get(class).max_waiting;
+            assert!(self.gate.waiting(class) <= most, "no more than {most} wait");
+        }
+        match outcome {
+            Some(outcome) => {
+                self.report.outcomes.insert(request.id, outcome);
                 None
             }
-            refused => panic!("{refused:?}"),
+            None => Some(request),
+        }
+    }
+
+    /// Compares the gate's forecasts with those of a timeline that knows `started` from the build.
+    fn compare_with_rebuild(&mut self, base: Micros, started: &[Request]) {
+        started.iter().for_each(|request| self.scheduler.enqueue(request));
+        let rebuilt: BTreeMap<RequestId, Micros> = Timeline::build(base, &self.scheduler)
+            .forecasts()
+            .map(|(id, _, last)| (id, last))
+            .collect();
+        started.iter().for_each(|request| assert!(self.scheduler.cancel(request.id)));
+        for (id, _, last) in self.gate.timeline().forecasts() {
+            let to_come = rebuilt[&id].minus(base).0.max(1);
+            self.report.insertion_errors.push(last.0.abs_diff(rebuilt[&id].0) * 1_000 / to_come);
         }
     }
 
@@ -224,7 +289,7 @@ impl Driver {
         let tokens = &mut live.tokens[seq.index as usize];
         *tokens += 1;
         if *tokens == live.arrival.actual {
-            SeqOutcome::Finish(seq, FinishReason::Length)
+            SeqOutcome::Finish(seq, FinishReason::Stop)
         } else {
             SeqOutcome::Continue(seq)
         }
@@ -237,8 +302,7 @@ impl Driver {
         let outcome = match last {
             None => Outcome::Expired,
             Some(last) => {
-                let due = live.arrival.request.deadline.last_token;
-                let in_time = due.is_none_or(|due| last <= due);
+                let in_time = live.in_time(last);
                 if in_time {
                     self.report.good_tokens += u64::from(live.tokens.iter().sum::<u32>());
                 }
@@ -247,6 +311,7 @@ impl Driver {
         };
         let before = self.report.outcomes.insert(id, outcome);
         assert!(before.is_none(), "{id:?} ended twice");
+        assert_eq!(self.gate.num_reserved(), self.live.len());
         if self.live.is_empty() {
             let outstanding = Class::ALL.map(|class| self.gate.outstanding(class));
             assert_eq!(outstanding, [Micros(0); 2], "the ledger is empty when nobody is inside");

@@ -1,7 +1,5 @@
 //! Random operations on the scheduler: every request ends exactly once, blocks and limits hold in
 //! every plan, and the same input log gives the same bytes.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
 use std::collections::BTreeMap;
 use std::fmt::Write;
 

@@ -1,0 +1,97 @@
+//! A request as the forecast sees it before it is admitted: what it would demand of the device.
+//!
+//! It is one thing, however many sequences it has: its prefill is theirs together, its steps are
+//! those of the longest, and each of its steps costs what all of them add. Its forecasts are those
+//! of its slowest sequence then.
+
+use crate::class::Class;
+use crate::cost::CostModel;
+use crate::policy::Rank;
+use crate::replay::Rules;
+use crate::request::{Request, RequestId};
+use crate::sequence::Sequence;
+use crate::time::Micros;
+use crate::timeline::{Key, Promise};
+
+/// A request that asks for admission.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Candidate {
+    pub(crate) id: RequestId,
+    pub(crate) class: Class,
+    pub(crate) key: Key,
+    pub(crate) promise: Promise,
+    /// Slots that it takes at once.
+    pub(crate) slots: u32,
+    /// Prompt tokens to compute, and what they cost without the steps that carry them.
+    pub(crate) todo: u32,
+    pub(crate) prefill: Micros,
+    /// Decode steps, and what each costs on top of a step that runs anyway, in nanoseconds.
+    pub(crate) steps: u32,
+    pub(crate) step_ns: u64,
+    /// Context that it adds to a step.
+    pub(crate) context_tokens: u64,
+    /// Blocks at its peak.
+    pub(crate) blocks: u32,
+}
+
+impl Candidate {
+    /// The demand of `request`, whose predicted lengths are filled in.
+    pub(crate) fn new(rules: &Rules<'_>, request: &Request) -> Candidate {
+        let (config, cost) = (rules.view.config, rules.view.cost);
+        let leader = Sequence::new(request, 0);
+        let rank = rules.policy.rank(&rules.view, &leader).unwrap_or(Rank::LAST);
+        let sequences = request.sequences.len() as u32;
+        let slots = sequences.min(config.slots());
+        let mut candidate = Candidate {
+            id: request.id,
+            class: request.class,
+            key: (rank, request.arrival, leader.id),
+            promise: Promise {
+                deadline: request.deadline,
+                exact: request.sequences.iter().all(|spec| spec.output.exact),
+                first_token: None,
+                gaps: 0,
+            },
+            slots,
+            todo: 0,
+            prefill: Micros(0),
+            steps: 0,
+            step_ns: 0,
+            context_tokens: 0,
+            blocks: 0,
+        };
+        let mut prompt = None;
+        for index in 0..request.sequences.len() {
+            let seq = Sequence::new(request, index);
+            let shares = prompt.replace(seq.prompt) == Some(seq.prompt);
+            candidate.add(cost, config.block_size, &seq, shares);
+        }
+        // More sequences than slots run in waves.
+        candidate.promise.gaps = candidate.steps;
+        candidate.steps = candidate.steps.saturating_mul(sequences.div_ceil(slots));
+        candidate.step_ns = candidate.step_ns / u64::from(sequences) * u64::from(slots);
+        candidate
+    }
+
+    fn add(&mut self, cost: &CostModel, block_size: u32, seq: &Sequence, shares: bool) {
+        let shared = if shares { seq.shared_blocks(block_size) } else { 0 };
+        let (done, steps) = (shared * block_size, seq.remaining() - 1);
+        let context = u64::from(seq.prompt_tokens) + u64::from(steps / 2);
+        self.todo = self.todo.saturating_add(seq.prompt_tokens - done);
+        self.prefill = self.prefill.plus(cost.prefill_work(done, seq.prompt_tokens - done));
+        self.steps = self.steps.max(steps);
+        self.step_ns = self.step_ns.saturating_add(cost.decode_work_ns(context));
+        self.context_tokens = self.context_tokens.saturating_add(context);
+        self.blocks = self.blocks.saturating_add(seq.peak_tokens().div_ceil(block_size) - shared);
+    }
+
+    /// What `steps` shared decode steps cost those who share them.
+    pub(crate) const fn shared(&self, steps: u32) -> Micros {
+        Micros(self.step_ns.saturating_mul(steps as u64) / 1_000)
+    }
+
+    /// Device time that it adds to a busy device.
+    pub(crate) const fn work(&self) -> Micros {
+        self.prefill.plus(self.shared(self.steps))
+    }
+}

@@ -1,0 +1,8 @@
+//! Tests of the scheduler crate through its public interface, as the engine uses it.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod driver;
+mod gate;
+mod operations;
+mod overload;
