@@ -1,1 +1,14 @@
-//! x
+//! End-to-end tests: the real binary, spoken to over HTTP. Most use the simulated runner and need no
+//! weights; those that need text use the demo model (`make model`).
+#![allow(clippy::panic, clippy::unwrap_used, reason = "this crate is nothing but tests")]
+
+mod admission;
+mod cancel;
+mod clients;
+mod errors;
+//mod metrics;
+mod openai_shapes;
+mod shutdown;
+mod startup_errors;
+mod streaming;
+mod tidy;

@@ -1,0 +1,69 @@
+//! SIGTERM ends a server in order: what runs may finish, nothing new begins, the exit is clean.
+
+use std::time::Duration;
+
+use harness::Server;
+use http_body_util::BodyExt;
+use hyper::Method;
+use serde_json::json;
+
+const PATH: &str = "/v1/completions";
+
+/// About a second of decoding on the simulated machine.
+fn long_stream() -> String {
+    json!({"prompt": "x", "max_tokens": 1_000, "ignore_eos": true, "stream": true}).to_string()
+}
+
+fn simulated(args: &[&str]) -> Server {
+    let cost = "[simulated]\nfixed_us = 1000\nper_seq_us = 0\nper_prefill_token_us = 10\n";
+    Server::configured(cost, &[&["--runner", "simulated", "--slo-tpot", "none"], args].concat())
+}
+
+#[tokio::test]
+async fn running_streams_finish_and_the_exit_is_clean() {
+    let mut server = simulated(&["--shutdown-delay", "0s"]);
+    let exchange = server.begin(Method::POST, PATH, long_stream(), &[]).await;
+    assert_eq!(exchange.response.status(), 200);
+    server.terminate();
+    let body = exchange.response.into_body().collect().await.unwrap().to_bytes();
+    let text = String::from_utf8_lossy(&body);
+    assert!(text.ends_with("data: [DONE]\n\n"), "cut: ...{}", &text[text.len().min(200)..]);
+    assert!(server.wait().success(), "{}", server.log());
+}
+
+#[tokio::test]
+async fn a_server_that_ends_is_not_ready_but_answers() {
+    let server = simulated(&["--shutdown-delay", "10s"]);
+    let exchange = server.begin(Method::POST, PATH, long_stream(), &[]).await;
+    server.terminate();
+    let mut ready = server.get("/readyz").await;
+    for _ in 0..500 {
+        if ready.status != 200 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        ready = server.get("/readyz").await;
+    }
+    assert_eq!(ready.status, 503);
+    assert_eq!(server.get("/livez").await.status, 200);
+    drop(exchange);
+}
+
+#[tokio::test]
+async fn streams_that_outlast_the_grace_end_in_an_error_and_not_in_silence() {
+    let mut server = simulated(&["--shutdown-delay", "0s", "--grace", "100ms"]);
+    let exchange = server.begin(Method::POST, PATH, long_stream(), &[]).await;
+    server.terminate();
+    let body = exchange.response.into_body().collect().await.unwrap().to_bytes();
+    let text = String::from_utf8_lossy(&body);
+    let last = text.trim_end().rsplit("\n\n").next().unwrap_or("");
+    assert!(last.contains("\"error\""), "the stream ends with {last}");
+    assert!(server.wait().success(), "{}", server.log());
+}
+
+#[test]
+fn an_idle_server_ends_at_once() {
+    let mut server = simulated(&["--shutdown-delay", "0s"]);
+    server.terminate();
+    assert!(server.wait().success(), "{}", server.log());
+}
