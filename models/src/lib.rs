@@ -1,5 +1,5 @@
-//! Models: configuration, weights, tokenizers and chat templates, and forward passes over a paged KV
-//! cache behind one port, [`ModelRunner`].
+//! Models: configuration, weights, tokenizers and chat templates, and forward passes over a paged
+//! KV cache behind one port, [`ModelRunner`].
 
 pub mod checkpoint;
 pub mod config;

@@ -118,3 +118,98 @@ fn q6_k(block: &[u8; 210], out: &mut [f32]) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Decodes one block.
+    fn one<const LEN: usize>(dtype: TensorType, block: &[u8]) -> [f32; LEN] {
+        let mut out = [f32::NAN; LEN];
+        decode(dtype, block, &mut out);
+        out
+    }
+
+    fn half(value: f32) -> [u8; 2] {
+        f16::from_f32(value).to_le_bytes()
+    }
+
+    #[test]
+    fn floats_are_themselves() {
+        let values = [1.5_f32, -0.25, 0.0, -65504.0];
+        let f32s: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        let f16s: Vec<u8> = values.iter().flat_map(|v| half(*v)).collect();
+        assert_eq!(one(TensorType::F32, &f32s), values);
+        assert_eq!(one(TensorType::F16, &f16s), values);
+        let bf16s: Vec<u8> =
+            values[..3].iter().flat_map(|v| bf16::from_f32(*v).to_le_bytes()).collect();
+        assert_eq!(one::<3>(TensorType::BF16, &bf16s), values[..3]);
+    }
+
+    #[test]
+    fn blocks_of_32() {
+        // Weight i of the first half is i, of the second half 15 - i.
+        let nibbles: Vec<u8> = (0..16).map(|i| i | (15 - i) << 4).collect();
+        let quant = |i: usize| if i < 16 { i as f32 } else { 31.0 - i as f32 };
+        let q4_0 = [&half(0.5)[..], &nibbles].concat();
+        assert_eq!(
+            one(TensorType::Q4_0, &q4_0),
+            std::array::from_fn::<_, 32, _>(|i| { 0.5 * (quant(i) - 8.0) })
+        );
+        let q4_1 = [&half(0.5)[..], &half(-3.0), &nibbles].concat();
+        assert_eq!(
+            one(TensorType::Q4_1, &q4_1),
+            std::array::from_fn::<_, 32, _>(|i| { 0.5 * quant(i) - 3.0 })
+        );
+        let bytes: Vec<u8> = (0..32_i8).map(|i| (8 * (i - 16)).cast_unsigned()).collect();
+        let q8_0 = [&half(0.25)[..], &bytes].concat();
+        assert_eq!(
+            one(TensorType::Q8_0, &q8_0),
+            std::array::from_fn::<_, 32, _>(|i| { 0.25 * (8.0 * (i as f32 - 16.0)) })
+        );
+    }
+
+    #[test]
+    fn q4_k_super_blocks() {
+        // Scales and minima of the eight sub-blocks use all six bits.
+        let scales: [u8; 8] = [1, 33, 63, 18, 47, 5, 60, 32];
+        let minima: [u8; 8] = [62, 2, 31, 16, 48, 9, 63, 21];
+        let mut packed = [0; 12];
+        for j in 0..4 {
+            packed[j] = scales[j] | (scales[j + 4] >> 4) << 6;
+            packed[j + 4] = minima[j] | (minima[j + 4] >> 4) << 6;
+            packed[j + 8] = (scales[j + 4] & 15) | (minima[j + 4] & 15) << 4;
+        }
+        let quant = |i: usize| (i * 7 % 16) as u8;
+        let weights: Vec<u8> = (0..128)
+            .map(|byte| {
+                let first = 64 * (byte / 32) + byte % 32;
+                quant(first) | quant(first + 32) << 4
+            })
+            .collect();
+        let block = [&half(0.5)[..], &half(0.25), &packed, &weights].concat();
+        let expected = std::array::from_fn::<_, 256, _>(|i| {
+            let (scale, min) = (f32::from(scales[i / 32]), f32::from(minima[i / 32]));
+            0.5 * scale * f32::from(quant(i)) - 0.25 * min
+        });
+        assert_eq!(one(TensorType::Q4_K, &block), expected);
+    }
+
+    #[test]
+    fn q6_k_super_blocks() {
+        let scale = |i: usize| ((i / 16) as i32 * 13 - 100) as i8;
+        let quant = |i: usize| (i * 11 % 64) as u8;
+        let (mut low, mut high) = ([0_u8; 128], [0_u8; 64]);
+        for i in 0..256 {
+            let (half, group, lane) = (i / 128, i % 128 / 32, i % 32);
+            low[64 * half + 32 * (group % 2) + lane] |= (quant(i) & 15) << (4 * (group / 2));
+            high[32 * half + lane] |= (quant(i) >> 4) << (2 * group);
+        }
+        let scales: Vec<u8> = (0..16).map(|group| scale(16 * group).cast_unsigned()).collect();
+        let block = [&low[..], &high, &scales, &half(0.5)].concat();
+        let expected = std::array::from_fn::<_, 256, _>(|i| {
+            0.5 * f32::from(scale(i)) * (f32::from(quant(i)) - 32.0)
+        });
+        assert_eq!(one(TensorType::Q6_K, &block), expected);
+    }
+}

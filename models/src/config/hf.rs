@@ -9,7 +9,7 @@ use super::{Architecture, ModelConfig, Rope, RopeScaling};
 use crate::error::LoadError;
 use crate::json;
 
-/// The fields that matter here; sizes are signed so that a negative one gets a clear error.
+/// The fields that matter here.
 #[derive(Deserialize)]
 struct File {
     model_type: Option<String>,
@@ -204,6 +204,68 @@ fn scaling(path: &Path, fields: &RopeFields) -> Result<RopeScaling, LoadError> {
         Some(other) => {
             let problem = format!("{other:?} is not supported (default, linear, llama3 are)");
             Err(LoadError::unsupported(path, "rope_scaling.rope_type", problem))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// A small Llama with `fields` set.
+    fn parse(fields: &Value) -> Result<ModelConfig, String> {
+        let mut file = json!({
+            "model_type": "llama", "hidden_size": 64, "intermediate_size": 96,
+            "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100,
+            "max_position_embeddings": 256,
+        });
+        for (field, value) in fields.as_object().into_iter().flatten() {
+            file[field] = value.clone();
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("config.json");
+        std::fs::write(&path, file.to_string()).unwrap();
+        read(&path).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_is_absent_is_as_in_transformers() {
+        let config = parse(&json!({"torch_dtype": "bfloat16", "unheard_of": {}})).unwrap();
+        assert_eq!((config.num_kv_heads, config.head_dim), (4, 16));
+        assert_eq!((config.norm_eps, config.rope.theta), (1e-6, 10_000.0));
+        assert_eq!(config.rope.scaling, RopeScaling::None);
+        assert!(!config.tied_head && !config.qkv_bias && !config.qk_norm);
+        let qwen3 = json!({"model_type": "qwen3", "num_key_value_heads": 2});
+        assert_eq!(parse(&qwen3).unwrap().head_dim, 128);
+        assert!(parse(&json!({"num_attention_heads": 5})).unwrap_err().contains("head_dim"));
+    }
+
+    #[test]
+    fn rotary_fields_may_be_old_or_new() {
+        let linear = RopeScaling::Linear { factor: 4.0 };
+        let llama3 = RopeScaling::Llama3 {
+            factor: 32.0,
+            low_freq_factor: 1.0,
+            high_freq_factor: 4.0,
+            original_max_position: 8192,
+        };
+        let long = json!({"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0,
+                          "high_freq_factor": 4.0, "original_max_position_embeddings": 8192,
+                          "rope_theta": 5e5});
+        for (fields, theta, scaling) in [
+            (json!({"rope_theta": 5e5, "rope_scaling": null}), 5e5, RopeScaling::None),
+            (json!({"rope_scaling": {"type": "linear", "factor": 4.0}}), 1e4, linear),
+            (json!({"rope_scaling": long, "rope_theta": 5e5}), 5e5, llama3),
+            (json!({"rope_parameters": long}), 5e5, llama3),
+            (
+                json!({"rope_parameters": {"rope_theta": 1e6, "rope_type": "default"}}),
+                1e6,
+                RopeScaling::None,
+            ),
+        ] {
+            let rope = parse(&fields).unwrap().rope;
+            assert_eq!((rope.theta, rope.scaling, rope.interleaved), (theta, scaling, false));
         }
     }
 }

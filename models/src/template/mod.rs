@@ -64,7 +64,7 @@ pub enum TemplateError {
 }
 
 impl ChatTemplate {
-    /// Compiles a template, for instance one that the user brings in place of the model's.
+    /// Compiles a template.
     ///
     /// # Errors
     /// One that is too long or not valid Jinja: names the file, the field and the line.

@@ -30,9 +30,24 @@ const UNKNOWN: u64 = 2;
 const CONTROL: u64 = 3;
 const USER_DEFINED: u64 = 4;
 
-const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// What the patterns of Qwen2 and Llama 3 have in common before and after digits.
+macro_rules! words {
+    ($digits:literal) => {
+        concat!(
+            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|",
+            $digits,
+            r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+        )
+    };
+}
+const QWEN2: &str = words!(r"\p{N}");
+const LLAMA3: &str = words!(r"\p{N}{1,3}");
+/// Mistral's: words part where lower case turns to upper case.
+const TEKKEN: &str = concat!(
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|",
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|",
+    r"\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+);
 
 /// The vocabulary as the file has it.
 pub(super) struct Vocabulary<'a> {
@@ -192,10 +207,8 @@ fn split_by(pattern: &str) -> tokenizers::PreTokenizerWrapper {
 fn byte_level(vocabulary: &Vocabulary<'_>) -> Result<Parts, LoadError> {
     let gguf = vocabulary.gguf;
     let pre = pre_tokenizer(gguf)?;
-    let ids = vocabulary.ids();
-    let merges = merges(gguf, &ids)?;
     let model = BPE::builder()
-        .vocab_and_merges(ids, merges)
+        .vocab_and_merges(vocabulary.ids(), merges(vocabulary)?)
         .ignore_merges(pre.ignore_merges)
         .build()
         .map_err(|error| gguf.invalid(MERGES, error))?;
@@ -207,24 +220,18 @@ fn byte_level(vocabulary: &Vocabulary<'_>) -> Result<Parts, LoadError> {
     vocabulary.finish(encoder, Spelling::ByteLevel, pre.bos, false)
 }
 
-/// The merges, each checked to make a token of the vocabulary (the crate's builder takes that for
-/// granted).
-fn merges(gguf: &Gguf, ids: &Vocab) -> Result<Merges, LoadError> {
+/// The merges. The crate's builder checks that each makes a token of the vocabulary, but joins both
+/// parts in a buffer as long as the longest token.
+fn merges(vocabulary: &Vocabulary<'_>) -> Result<Merges, LoadError> {
+    let gguf = vocabulary.gguf;
     let lines = gguf.texts(MERGES)?.ok_or_else(|| gguf.invalid(MERGES, "is missing"))?;
-    let mut merged = String::new();
-    let pairs = lines.iter().map(|line| {
-        // A piece may itself contain a space only at its start, so the first one after it parts.
-        let at = line.char_indices().skip(1).find(|(_, c)| *c == ' ').map(|(at, _)| at);
-        let (left, right) = at.map(|at| (&line[..at], &line[at + 1..]))?;
-        merged.clear();
-        merged.push_str(left);
-        merged.push_str(right);
-        let known = [left, right, &merged].iter().all(|piece| ids.contains_key(*piece));
-        known.then(|| (left.to_owned(), right.to_owned()))
-    });
-    let pairs: Option<Merges> = pairs.collect();
-    pairs.ok_or_else(|| {
-        let broken = "has an entry that is not two tokens which make a third";
-        gguf.invalid(MERGES, broken)
-    })
+    let longest = vocabulary.pieces.iter().map(|piece| piece.len()).max().unwrap_or(0);
+    let pair = |line: &&str| {
+        let (left, right) = line.split_once(' ')?;
+        let fits = left.len() + right.len() <= longest;
+        fits.then(|| (left.to_owned(), right.to_owned()))
+    };
+    let pairs: Option<Merges> = lines.iter().map(pair).collect();
+    let broken = "has an entry that is not two tokens which make a third";
+    pairs.ok_or_else(|| gguf.invalid(MERGES, broken))
 }

@@ -107,8 +107,8 @@ impl Tokenizer {
         space.unwrap_or(&text).to_owned()
     }
 
-    /// The raw bytes of one token as the model sees them (special tokens: their text). Concatenating
-    /// the bytes of a sequence and decoding them as UTF-8 gives its text.
+    /// The raw bytes of one token as the model sees them (special tokens: their text). Joining the
+    /// bytes of a sequence and decoding them as UTF-8 gives its text.
     #[must_use]
     pub fn token_bytes(&self, token: u32) -> Option<&[u8]> {
         self.parts.table.bytes(token)

@@ -32,68 +32,23 @@ fn text(template: &str, context: Value) -> String {
     compile(&template.into()).unwrap().render(&[], None, false, &extra).unwrap()
 }
 
-const LLAMA3: &str = "{{- bos_token }}
-{%- if messages[0]['role'] == 'system' %}
-    {%- set system_message = messages[0]['content']|trim %}
-    {%- set messages = messages[1:] %}
-{%- else %}
-    {%- set system_message = \"\" %}
-{%- endif %}
-{{- \"<|start_header_id|>system<|end_header_id|>\\n\\n\" }}
-{%- if tools is not none %}
-    {{- \"Environment: ipython\\n\" }}
-    {%- for t in tools %}
-        {{- t | tojson(indent=4) }}
-        {{- \"\\n\\n\" }}
-    {%- endfor %}
-{%- endif %}
-{{- system_message }}
-{{- \"<|eot_id|>\" }}
-{%- for message in messages %}
-    {%- if not (message.role == 'ipython' or message.role == 'tool' or 'tool_calls' in message) %}
-        {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' }}
-        {{- message['content'] | trim + '<|eot_id|>' }}
-    {%- elif 'tool_calls' in message %}
-        {%- if not message.tool_calls|length == 1 %}
-            {{- raise_exception(\"This model only supports single tool-calls at once!\") }}
-        {%- endif %}
-        {%- set tool_call = message.tool_calls[0].function %}
-        {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' -}}
-        {{- '{\"name\": \"' + tool_call.name + '\", ' }}
-        {{- '\"parameters\": ' }}
-        {{- tool_call.arguments | tojson }}
-        {{- \"}\" }}
-        {{- \"<|eot_id|>\" }}
-    {%- elif message.role == \"tool\" or message.role == \"ipython\" %}
-        {{- \"<|start_header_id|>ipython<|end_header_id|>\\n\\n\" }}
-        {%- if message.content is mapping or message.content is iterable %}
-            {{- message.content | tojson }}
-        {%- else %}
-            {{- message.content }}
-        {%- endif %}
-        {{- \"<|eot_id|>\" }}
-    {%- endif %}
-{%- endfor %}
-{%- if add_generation_prompt %}
-    {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}
-{%- endif %}
-";
+const LLAMA3: &str = include_str!("templates/llama3.jinja");
 
 #[test]
 fn llama_3_with_a_tool_call() {
     let messages = json!([
         {"role": "system", "content": " Be brief. "},
         {"role": "user", "content": "Weather in Zürich?\n"},
-        {"role": "assistant", "content": null, "tool_calls": [{"id": "1", "type": "function",
-            "function": {"name": "weather", "arguments": "{\"city\":\"Zürich\",\"days\":[1,2]}"}}]},
+        {"role": "assistant", "content": null, "tool_calls": [{"id": "1", "function": {
+            "name": "weather", "arguments": "{\"city\":\"Zürich\",\"days\":[1,2]}"}}]},
         {"role": "tool", "content": {"c": 1.5, "ok": true, "note": null}},
     ]);
     let tools = json!([{"type": "function", "function": {"name": "weather", "parameters": {}}}]);
     assert_eq!(
         render(LLAMA3, &messages, Some(&tools)).unwrap(),
         "<s><|start_header_id|>system<|end_header_id|>\n\nEnvironment: ipython\n{\n    \"type\": \
-         \"function\",\n    \"function\": {\n        \"name\": \"weather\",\n        \"parameters\": \
-         {}\n    }\n}\n\nBe brief.<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nWeather in \
+         \"function\",\n    \"function\": {\n        \"name\": \"weather\",\n        \
+         \"parameters\": {}\n    }\n}\n\nBe brief.<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nWeather in \
          Zürich?<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n{\"name\": \"weather\", \
          \"parameters\": {\"city\": \"Zürich\", \"days\": [1, 2]}}<|eot_id|><|start_header_id|>\
          ipython<|end_header_id|>\n\n{\"c\": 1.5, \"ok\": true, \"note\": null}<|eot_id|>\
@@ -105,13 +60,7 @@ fn llama_3_with_a_tool_call() {
         if message == "This model only supports single tool-calls at once!"));
 }
 
-const MISTRAL: &str = "{{ bos_token }}{% for message in messages %}\
-{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}\
-{{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}\
-{% endif %}{% if message['role'] == 'user' %}{{ '[INST] ' + message['content'] + ' [/INST]' }}\
-{% elif message['role'] == 'assistant' %}{{ message['content'] + eos_token}}\
-{% else %}{{ raise_exception('Only user and assistant roles are supported!') }}{% endif %}\
-{% endfor %}";
+const MISTRAL: &str = include_str!("templates/mistral.jinja");
 
 #[test]
 fn mistral_insists_on_alternating_roles() {
@@ -125,54 +74,7 @@ fn mistral_insists_on_alternating_roles() {
     assert_eq!(error.to_string(), message);
 }
 
-const QWEN: &str = "{%- if tools %}
-    {{- '<|im_start|>system\\n' }}
-    {{- \"# Tools\\n\\n<tools>\" }}
-    {%- for tool in tools %}
-        {{- \"\\n\" }}
-        {{- tool | tojson }}
-    {%- endfor %}
-    {{- \"\\n</tools><|im_end|>\\n\" }}
-{%- endif %}
-{%- set ns = namespace(last=messages|length - 1, seen=false) %}
-{%- for message in messages[::-1] %}
-    {%- set index = (messages|length - 1) - loop.index0 %}
-    {%- if message.role == \"user\" and not ns.seen and not(message.content.startswith('<tool_response>') and message.content.endswith('</tool_response>')) %}
-        {%- set ns.seen = true %}
-        {%- set ns.last = index %}
-    {%- endif %}
-{%- endfor %}
-{%- for message in messages %}
-    {%- if message.content is string %}
-        {%- set content = message.content %}
-    {%- else %}
-        {%- set content = '' %}
-    {%- endif %}
-    {%- if message.role == \"user\" %}
-        {{- '<|im_start|>user\\n' + content + '<|im_end|>' + '\\n' }}
-    {%- elif message.role == \"assistant\" %}
-        {%- if '</think>' in content %}
-            {%- set content = content.split('</think>')[-1].lstrip('\\n') %}
-        {%- endif %}
-        {{- '<|im_start|>assistant\\n' + content }}
-        {%- for tool_call in message.tool_calls or [] %}
-            {%- if tool_call.function %}
-                {%- set tool_call = tool_call.function %}
-            {%- endif %}
-            {{- '\\n<tool_call>\\n{\"name\": \"' ~ tool_call.name ~ '\", \"arguments\": ' }}
-            {{- tool_call.arguments | tojson }}
-            {{- '}\\n</tool_call>' }}
-        {%- endfor %}
-        {{- '<|im_end|>\\n' }}
-    {%- endif %}
-{%- endfor %}
-{{- ns.last }}
-{%- if add_generation_prompt %}
-    {{- '<|im_start|>assistant\\n' }}
-    {%- if enable_thinking is defined and enable_thinking is false %}
-        {{- '<think>\\n\\n</think>\\n\\n' }}
-    {%- endif %}
-{%- endif %}";
+const QWEN: &str = include_str!("templates/qwen.jinja");
 
 #[test]
 fn qwen_with_tools_and_thinking_taken_out() {

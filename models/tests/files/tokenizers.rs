@@ -167,7 +167,8 @@ fn sentence_piece_from_tokenizer_json() {
             {"type": "ByteFallback"}, {"type": "Fuse"},
             {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
         "model": {"type": "BPE", "unk_token": null, "byte_fallback": true, "fuse_unk": true,
-                  "vocab": {"<s>": 0, "\u{2581}": 1, "a": 2, "\u{2581}a": 3, "<0xC3>": 4, "<0xA9>": 5},
+                  "vocab": {"<s>": 0, "\u{2581}": 1, "a": 2, "\u{2581}a": 3, "<0xC3>": 4,
+                            "<0xA9>": 5},
                   "merges": ["\u{2581} a"]},
     });
     let path = scratch.write("tokenizer.json", file.to_string().as_bytes());
