@@ -1,1 +1,24 @@
-//! x
+//! The server: an OpenAI-compatible HTTP API over the engine. Its rooms, in the order in which a
+//! request passes through them: [`net`] (connections), [`app`] (routes and layers), [`auth`],
+//! [`body`], [`openai`] (wire types), [`deadline`], [`api`] (the endpoints), [`generation`] (tokens
+//! to text), [`error`]. Around them: [`cli`], [`config`], [`launch`], [`metrics`], [`shutdown`].
+
+pub mod api;
+pub mod app;
+pub mod auth;
+pub mod body;
+pub mod class;
+pub mod cli;
+pub mod config;
+pub mod deadline;
+pub mod error;
+pub mod generation;
+pub mod launch;
+pub mod log;
+pub mod metrics;
+pub mod net;
+pub mod openai;
+pub mod request_id;
+pub mod serve;
+pub mod shutdown;
+pub mod state;

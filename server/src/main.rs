@@ -1,1 +1,35 @@
-fn main() {}
+//! `sluice`: the command line.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use server::cli::{Cli, Command};
+use server::{log, serve};
+
+fn main() -> ExitCode {
+    match run(Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: Cli) -> anyhow::Result<()> {
+    let serve = match cli.command {
+        Command::Version => {
+            println!("sluice {}", env!("CARGO_PKG_VERSION"));
+            return Ok(());
+        }
+        Command::Serve(serve) => serve,
+    };
+    let config = serve.resolve()?;
+    if serve.print_config {
+        print!("{}", config.to_toml()?);
+        return Ok(());
+    }
+    log::init(config.log_format);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(serve::run(config))
+}

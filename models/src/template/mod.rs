@@ -64,6 +64,17 @@ pub enum TemplateError {
 }
 
 impl ChatTemplate {
+    /// A template without a model around it: there are no BOS and EOS tokens to write.
+    ///
+    /// # Errors
+    /// One that is not valid Jinja: names the line.
+    pub fn from_source(text: &str) -> Result<ChatTemplate, LoadError> {
+        let path = Path::new("chat template");
+        let (bos_token, eos_token) = ("", "");
+        let field = "source";
+        ChatTemplate::compile(Source { path, field, text, tool_use: None, bos_token, eos_token })
+    }
+
     /// Compiles a template.
     ///
     /// # Errors

@@ -1,0 +1,199 @@
+//! From the bytes of a body to a request that the engine understands: parsed, checked, rendered and
+//! encoded. Pure computing, so that it can run off the serving threads.
+
+use std::sync::Arc;
+
+use engine::{Prompt, SamplingParams};
+use models::TemplateError;
+use serde_json::Value;
+
+use crate::error::ApiError;
+use crate::openai::chat::ConversationFields;
+use crate::openai::common::{CommonFields, SloFields, StreamOptions};
+use crate::openai::sampling::{SamplingFields, TextOptions};
+use crate::state::{Model, Served, Service};
+
+/// Bodies from this size on are worth the way to another thread.
+const LARGE_BODY: usize = 8 << 10;
+
+/// A request ready for admission.
+#[derive(Debug)]
+pub struct Prepared {
+    /// The model's name as the client used it.
+    pub served: Served,
+    /// What to generate from.
+    pub prompts: Vec<Prompt>,
+    /// How tokens are chosen.
+    pub sampling: SamplingParams,
+    /// How text is made of them.
+    pub text: TextOptions,
+    /// What each choice's text begins with.
+    pub prefixes: Vec<String>,
+    /// How to stream, if at all.
+    pub stream: Option<StreamOptions>,
+    /// Targets that came in the body.
+    pub slo: SloFields,
+}
+
+/// A prompt as tokens.
+#[derive(Debug)]
+pub struct Encoded {
+    /// Token ids, at least one.
+    pub tokens: Arc<[u32]>,
+    /// What the text of its answers begins with: the prompt itself if it is echoed.
+    pub prefix: String,
+}
+
+impl Prepared {
+    /// Puts the parts together.
+    ///
+    /// # Errors
+    /// See [`SamplingFields`] and [`CommonFields`].
+    pub fn new(
+        served: Served,
+        common: &CommonFields,
+        sampling: (SamplingParams, TextOptions),
+        prompts: Vec<Encoded>,
+    ) -> Result<Prepared, ApiError> {
+        let n = common.choices(prompts.len())?;
+        let (sampling, text) = sampling;
+        let mut prefixes = Vec::with_capacity(prompts.len() * n as usize);
+        let mut tokens = Vec::with_capacity(prompts.len());
+        for prompt in prompts {
+            prefixes.extend(std::iter::repeat_n(prompt.prefix, n as usize));
+            tokens.push(Prompt { tokens: prompt.tokens, n });
+        }
+        Ok(Prepared {
+            served,
+            prompts: tokens,
+            sampling,
+            text,
+            prefixes,
+            stream: common.streaming()?,
+            slo: common.slo.unwrap_or_default(),
+        })
+    }
+
+    /// Tokens of all prompts.
+    #[must_use]
+    pub fn prompt_tokens(&self) -> u32 {
+        let tokens: usize = self.prompts.iter().map(|prompt| prompt.tokens.len()).sum();
+        u32::try_from(tokens).unwrap_or(u32::MAX)
+    }
+}
+
+/// Runs `work` on `body`: here if it is small, on a blocking thread if it is large, and then on a
+/// few at a time only.
+///
+/// # Errors
+/// What `work` says.
+pub async fn off_thread<T, F>(
+    service: &Arc<Service>,
+    body: axum::body::Bytes,
+    work: F,
+) -> Result<T, ApiError>
+where
+    T: Send + 'static,
+    F: FnOnce(&Service, &[u8]) -> Result<T, ApiError> + Send + 'static,
+{
+    if body.len() < LARGE_BODY {
+        return work(service, &body);
+    }
+    let shared = Arc::clone(service);
+    let permit = service.encoders.acquire().await;
+    let result = tokio::task::spawn_blocking(move || work(&shared, &body)).await;
+    drop(permit);
+    result.unwrap_or_else(|_| Err(ApiError::Failed("The request could not be read.".into())))
+}
+
+/// Encodes text.
+///
+/// # Errors
+/// A text that is too long to fit whatever its tokens are, or that has no tokens.
+pub fn encode(
+    model: &Model,
+    param: &str,
+    text: &str,
+    add_special: bool,
+) -> Result<Vec<u32>, ApiError> {
+    if model.cannot_fit(text.len()) {
+        let (bytes, limit) = (text.len(), model.max_model_len);
+        let message = format!("{bytes} bytes of text exceed the context length of {limit} tokens.");
+        return Err(ApiError::too_long(param, message));
+    }
+    let tokens = model.tokenizer.encode(text, add_special);
+    if tokens.is_empty() {
+        return Err(ApiError::invalid(param, "The prompt has no tokens."));
+    }
+    Ok(tokens)
+}
+
+/// Tokens that may be generated after the longest of `prompts`: what the client said, checked, or
+/// what `default` makes of the room that is left.
+///
+/// # Errors
+/// The prompt alone, or together with what was asked for, is longer than the context.
+pub fn max_tokens(
+    model: &Model,
+    param: &str,
+    longest_prompt: usize,
+    asked: Option<(&'static str, u32)>,
+    default: impl FnOnce(u32) -> u32,
+) -> Result<u32, ApiError> {
+    let limit = model.max_model_len;
+    let room = u32::try_from(longest_prompt).ok().and_then(|used| limit.checked_sub(used));
+    let Some(room) = room.filter(|room| *room > 0) else {
+        let message = format!(
+            "The prompt of {longest_prompt} tokens leaves no room in the context length of {limit}."
+        );
+        return Err(ApiError::too_long(param, message));
+    };
+    match asked {
+        None => Ok(default(room)),
+        Some((name, 0)) => Err(ApiError::invalid(name, format!("`{name}` must be at least 1."))),
+        Some((_, max)) if max <= room => Ok(max),
+        Some((name, max)) => {
+            let message = format!(
+                "The prompt of {longest_prompt} tokens and {name} = {max} exceed the context \
+                 length of {limit} tokens."
+            );
+            Err(ApiError::too_long(name, message))
+        }
+    }
+}
+
+/// Renders a conversation to text.
+///
+/// # Errors
+/// A model that cannot chat, messages that cannot be rendered, or what the template itself raises.
+pub fn render(
+    model: &Model,
+    conversation: &ConversationFields,
+    tools: Option<&[Value]>,
+) -> Result<String, ApiError> {
+    let Some(template) = &model.template else {
+        let message = "This model has no chat template; use /v1/completions.";
+        return Err(ApiError::unsupported("messages", message));
+    };
+    let messages = conversation.template_messages()?;
+    let extra = conversation.chat_template_kwargs.clone().unwrap_or_default();
+    let generation_prompt = conversation.add_generation_prompt.unwrap_or(true);
+    template.render(&messages, tools, generation_prompt, &extra).map_err(|error| match error {
+        TemplateError::Raised(message) => ApiError::invalid("messages", message),
+        failed @ TemplateError::Failed(_) => ApiError::invalid("messages", failed.to_string()),
+    })
+}
+
+/// Sampling parameters and text options of a request.
+///
+/// # Errors
+/// See [`SamplingFields`].
+pub fn sampling(
+    model: &Model,
+    fields: &SamplingFields,
+    max_tokens: u32,
+    logprobs: Option<u32>,
+) -> Result<(SamplingParams, TextOptions), ApiError> {
+    let params = fields.params(model.vocab_size, max_tokens, logprobs)?;
+    Ok((params, fields.text_options()?))
+}

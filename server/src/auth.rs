@@ -1,0 +1,75 @@
+//! API keys: a bearer token on every path that reaches the model.
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::HeaderMap;
+use axum::http::header::AUTHORIZATION;
+use axum::middleware::Next;
+use axum::response::Response;
+
+use crate::error::ApiError;
+use crate::state::App;
+
+/// Lets a request pass if the server is open or the request brings one of its keys.
+///
+/// # Errors
+/// [`ApiError::Unauthorized`].
+pub async fn require_key(
+    State(app): State<Arc<App>>,
+    request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
+    if app.api_keys.is_empty() || bearer(request.headers()).is_some_and(|key| known(&app, key)) {
+        return Ok(next.run(request).await);
+    }
+    Err(ApiError::Unauthorized)
+}
+
+/// The token of `Authorization: Bearer TOKEN`; the scheme's case does not matter.
+fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let value = headers.get(AUTHORIZATION)?.as_bytes();
+    let (scheme, token) = value.split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
+}
+
+/// Compares with every key, so that time tells nothing about which one it was.
+fn known(app: &App, key: &[u8]) -> bool {
+    app.api_keys.iter().fold(false, |found, known| found | equal(known.as_bytes(), key))
+}
+
+/// Equality whose time depends on the lengths only.
+fn equal(a: &[u8], b: &[u8]) -> bool {
+    let differences = a.iter().zip(b).fold(0, |seen, (a, b)| black_box(seen | (a ^ b)));
+    a.len() == b.len() && differences == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    fn token(value: &'static str) -> Option<Vec<u8>> {
+        let headers = HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_static(value))]);
+        bearer(&headers).map(<[u8]>::to_vec)
+    }
+
+    #[test]
+    fn only_bearer_tokens_are_read() {
+        assert_eq!(token("Bearer secret").as_deref(), Some(&b"secret"[..]));
+        assert_eq!(token("bearer  secret").as_deref(), Some(&b"secret"[..]));
+        for other in ["secret", "Basic secret", "Bearer", "Bearersecret"] {
+            assert_eq!(token(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn keys_must_match_in_full() {
+        assert!(equal(b"secret", b"secret"));
+        for other in [&b""[..], b"secre", b"secretx", b"sEcret"] {
+            assert!(!equal(b"secret", other));
+        }
+    }
+}

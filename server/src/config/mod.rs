@@ -1,0 +1,394 @@
+//! The effective configuration: flag over environment over file over default.
+//!
+//! Each source is a TOML table that holds only what was said there; the tables are merged and read
+//! once into [`Config`]. So there is one schema, `--print-config` prints exactly what a file may
+//! hold, and an unknown key is an error wherever it comes from.
+
+mod units;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use serde::{Deserialize, Serialize};
+
+pub use units::{ByteSize, Safety, Target, duration};
+
+use crate::class::ClassName;
+
+/// Everything that can be set.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Directory, `.gguf` file or hub id; absent means the demo model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Address to listen on.
+    pub host: String,
+    /// Port to listen on.
+    pub port: u16,
+    /// Keys that clients may use; none means that the server is open. Never printed.
+    #[serde(skip_serializing)]
+    pub api_key: Vec<String>,
+    /// Names that clients may use; empty means the model's own.
+    pub served_model_name: Vec<String>,
+    /// Longest sequence; absent means what the model and the memory allow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_model_len: Option<u32>,
+    /// Most sequences in a step.
+    pub max_num_seqs: u32,
+    /// Most tokens in a step.
+    pub max_num_batched_tokens: u32,
+    /// Size of the KV pool; absent means a share of the free memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kv_cache_memory: Option<ByteSize>,
+    /// Element type of the KV pool.
+    pub kv_cache_dtype: KvCacheDtype,
+    /// How weights are kept in memory.
+    pub weights: Weights,
+    /// Threads that compute; absent means one per core.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<usize>,
+    /// What computes.
+    pub runner: RunnerKind,
+    /// How the gate decides.
+    pub admission: Admission,
+    /// Who runs next.
+    pub scheduling_policy: String,
+    /// Status of a shed request: 429, 503 or 529.
+    pub overload_status: u16,
+    /// Class of requests that name none.
+    pub default_class: ClassName,
+    /// Shape of log lines.
+    pub log_format: LogFormat,
+    /// Largest request body.
+    pub body_limit: ByteSize,
+    /// Most connections at a time.
+    pub max_connections: usize,
+    /// Origins that browsers may call from; `*` means all.
+    pub allowed_origins: Vec<String>,
+    /// After SIGTERM: how long the server goes on accepting while load balancers notice.
+    #[serde(with = "humantime_serde")]
+    pub shutdown_delay: Duration,
+    /// After SIGTERM: how long running answers may take to finish.
+    #[serde(with = "humantime_serde")]
+    pub grace: Duration,
+    /// Settings by class.
+    pub class: Classes,
+    /// Further names of the model, each with the class that it selects.
+    pub model_alias: BTreeMap<String, Alias>,
+    /// The `simulated` runner.
+    pub simulated: Simulated,
+}
+
+/// Element type of the KV pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum KvCacheDtype {
+    /// Half precision.
+    F16,
+    /// Single precision.
+    F32,
+}
+
+/// How weights are kept in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Weights {
+    /// As stored.
+    Auto,
+    /// As f32.
+    F32,
+    /// As int8 blocks.
+    #[serde(rename = "q8_0")]
+    #[value(name = "q8_0")]
+    Q8_0,
+}
+
+/// What computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum RunnerKind {
+    /// Our own CPU kernels.
+    Cpu,
+    /// candle's tensors: the slow f32 reference on a CPU.
+    Candle,
+    /// No model at all: steps take the time that a cost model says.
+    Simulated,
+}
+
+/// How the gate decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Admission {
+    /// By forecast against the deadline.
+    Deadline,
+    /// Everything that fits the queue bounds gets in: the FIFO baseline.
+    None,
+}
+
+/// Shape of log lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// For machines: one JSON object a line.
+    Json,
+}
+
+/// Settings of both classes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Classes {
+    /// Interactive work.
+    #[serde(deserialize_with = "latency_settings")]
+    pub latency: ClassSettings,
+    /// Bulk work.
+    #[serde(deserialize_with = "throughput_settings")]
+    pub throughput: ClassSettings,
+}
+
+/// Settings of one class.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClassSettings {
+    /// Arrival to first token.
+    pub slo_ttft: Target,
+    /// Mean gap between tokens; `auto` is four times the unloaded gap.
+    pub slo_tpot: Target,
+    /// Arrival to last token.
+    pub slo_e2e: Target,
+    /// How much of a deadline a forecast may use.
+    pub safety_factor: Safety,
+    /// Most sequences that wait.
+    pub max_waiting: u32,
+}
+
+/// The class that an alias selects.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Alias {
+    /// Which.
+    pub class: ClassName,
+}
+
+/// What the `simulated` runner pretends to be. The default resembles the demo model on one core.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Simulated {
+    /// Cost of any step, microseconds.
+    pub fixed_us: u64,
+    /// Cost of a decoding sequence, microseconds.
+    pub per_seq_us: u64,
+    /// Cost of a context token read, nanoseconds.
+    pub per_context_token_ns: u64,
+    /// Cost of a prefill token, microseconds.
+    pub per_prefill_token_us: u64,
+    /// Standard deviation of the noise on each step, per mille.
+    pub noise_permille: u32,
+    /// Seed of noise and tokens.
+    pub seed: u64,
+    /// KV blocks of 32 tokens.
+    pub num_blocks: u32,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            model: None,
+            host: "127.0.0.1".into(),
+            port: 8000,
+            api_key: Vec::new(),
+            served_model_name: Vec::new(),
+            max_model_len: None,
+            max_num_seqs: 32,
+            max_num_batched_tokens: 512,
+            kv_cache_memory: None,
+            kv_cache_dtype: KvCacheDtype::F16,
+            weights: Weights::Auto,
+            threads: None,
+            runner: RunnerKind::Cpu,
+            admission: Admission::Deadline,
+            scheduling_policy: scheduler::policy::NAMES[0].into(),
+            overload_status: 429,
+            default_class: ClassName::Latency,
+            log_format: LogFormat::Text,
+            body_limit: ByteSize(4 << 20),
+            max_connections: 1024,
+            allowed_origins: vec!["*".into()],
+            shutdown_delay: Duration::from_secs(1),
+            grace: Duration::from_secs(30),
+            class: Classes::default(),
+            model_alias: BTreeMap::new(),
+            simulated: Simulated::default(),
+        }
+    }
+}
+
+impl Default for Classes {
+    fn default() -> Classes {
+        let latency = ClassSettings {
+            slo_ttft: Target::Within(Duration::from_millis(1_500)),
+            slo_tpot: Target::Auto,
+            slo_e2e: Target::None,
+            safety_factor: Safety::Auto,
+            max_waiting: 256,
+        };
+        let throughput = ClassSettings {
+            slo_ttft: Target::Within(Duration::from_secs(60)),
+            slo_tpot: Target::None,
+            max_waiting: 1_024,
+            ..latency.clone()
+        };
+        Classes { latency, throughput }
+    }
+}
+
+impl Default for Simulated {
+    fn default() -> Simulated {
+        Simulated {
+            fixed_us: 5_000,
+            per_seq_us: 1_500,
+            per_context_token_ns: 10,
+            per_prefill_token_us: 1_300,
+            noise_permille: 20,
+            seed: 0,
+            num_blocks: 2_048,
+        }
+    }
+}
+
+/// A class table in a file may be partial: what it leaves out keeps that class's default.
+fn class_settings<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+    default: &ClassSettings,
+) -> Result<ClassSettings, D::Error> {
+    use serde::de::Error;
+    let said = toml::Table::deserialize(deserializer)?;
+    let mut all = toml::Table::try_from(default).map_err(D::Error::custom)?;
+    merge(&mut all, said);
+    all.try_into().map_err(|error: toml::de::Error| D::Error::custom(error.message()))
+}
+
+fn latency_settings<'de, D: serde::Deserializer<'de>>(d: D) -> Result<ClassSettings, D::Error> {
+    class_settings(d, &Classes::default().latency)
+}
+
+fn throughput_settings<'de, D: serde::Deserializer<'de>>(d: D) -> Result<ClassSettings, D::Error> {
+    class_settings(d, &Classes::default().throughput)
+}
+
+/// Lays `over` over `base`, table by table.
+fn merge(base: &mut toml::Table, over: toml::Table) {
+    for (key, value) in over {
+        match (base.get_mut(&key), value) {
+            (Some(toml::Value::Table(base)), toml::Value::Table(over)) => merge(base, over),
+            (_, value) => {
+                base.insert(key, value);
+            }
+        }
+    }
+}
+
+impl Config {
+    /// Reads `file` if there is one, lays `flags` (what the command line and the environment said)
+    /// over it, and checks the result.
+    ///
+    /// # Errors
+    /// One message that names the file and the key, or the flag's key and what it may be.
+    pub fn resolve(file: Option<&Path>, flags: toml::Table) -> anyhow::Result<Config> {
+        let mut table = match file {
+            None => toml::Table::new(),
+            Some(path) => read_table(path)?,
+        };
+        merge(&mut table, flags);
+        let config: Config = table.try_into().context("bad configuration")?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// The configuration as a TOML file that [`Config::resolve`] reads (API keys left out).
+    ///
+    /// # Errors
+    /// Never for a configuration that was resolved.
+    pub fn to_toml(&self) -> anyhow::Result<String> {
+        toml::to_string(self).context("cannot print the configuration")
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        ensure!((1..=4_096).contains(&self.max_num_seqs), "max_num_seqs must be 1 to 4096");
+        ensure!(
+            (self.max_num_seqs..=1 << 20).contains(&self.max_num_batched_tokens),
+            "max_num_batched_tokens must be at least max_num_seqs and at most 1048576"
+        );
+        ensure!(self.max_model_len.is_none_or(|n| n >= 2), "max_model_len must be at least 2");
+        ensure!(self.threads.is_none_or(|n| (1..=1_024).contains(&n)), "threads must be 1 to 1024");
+        ensure!(
+            matches!(self.overload_status, 429 | 503 | 529),
+            "overload_status must be 429, 503 or 529"
+        );
+        let policies = scheduler::policy::NAMES;
+        if !policies.contains(&self.scheduling_policy.as_str()) {
+            bail!("scheduling_policy must be one of: {}", policies.join(", "));
+        }
+        ensure!(
+            (1 << 10..=1 << 30).contains(&self.body_limit.0),
+            "body_limit must be 1KiB to 1GiB"
+        );
+        ensure!((1..=65_536).contains(&self.max_connections), "max_connections must be 1 to 65536");
+        ensure!(
+            self.api_key.iter().all(|key| !key.is_empty()),
+            "api_key must not be empty; leave it out to run without keys"
+        );
+        self.check_classes()
+    }
+
+    fn check_classes(&self) -> anyhow::Result<()> {
+        for (name, class) in
+            [("latency", &self.class.latency), ("throughput", &self.class.throughput)]
+        {
+            ensure!(
+                class.slo_ttft != Target::Auto && class.slo_e2e != Target::Auto,
+                "class.{name}: only slo_tpot can be `auto`; give a duration or `none`"
+            );
+            ensure!(
+                (1..=65_536).contains(&class.max_waiting),
+                "class.{name}.max_waiting must be 1 to 65536"
+            );
+        }
+        for alias in self.model_alias.keys() {
+            ensure!(
+                !self.served_model_name.contains(alias),
+                "model_alias.{alias:?} is also a served_model_name; a name has one meaning"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Reads and checks a file by itself, so that an unknown key is reported with its line.
+fn read_table(path: &Path) -> anyhow::Result<toml::Table> {
+    let shown = path.display();
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the configuration file {shown}"))?;
+    toml::from_str::<Config>(&text).with_context(|| format!("{shown}"))?;
+    toml::from_str(&text).with_context(|| format!("{shown}"))
+}
+
+/// Where the demo model lies once `make model` has fetched it.
+///
+/// # Errors
+/// Without a home directory there is no cache.
+pub fn demo_model() -> anyhow::Result<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME")
+        .filter(|dir| !dir.is_empty())
+        .map(PathBuf::from)
+        .or_else(|| std::env::home_dir().map(|home| home.join(".cache")))
+        .context("no home directory: set XDG_CACHE_HOME, or name a model on the command line")?;
+    Ok(cache.join("sluice/models/SmolLM2-135M-Instruct.Q4_1.gguf"))
+}
+
+#[cfg(test)]
+mod tests;

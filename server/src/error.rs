@@ -1,0 +1,390 @@
+//! The one error of the server: every refusal and failure that a client can see, and the only place
+//! that knows HTTP status codes.
+
+use axum::http::header::{ALLOW, RETRY_AFTER};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use engine::Refusal;
+use scheduler::{Micros, Shed, ShedReason};
+
+use crate::openai::error::{ErrorBody, ErrorObject};
+
+const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
+const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+
+/// What a client is told when its request is shed: 429, or what the operator chose instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OverloadStatus(StatusCode);
+
+impl OverloadStatus {
+    /// From the configuration, which allows 429, 503 and 529.
+    #[must_use]
+    pub fn new(status: u16) -> OverloadStatus {
+        OverloadStatus(StatusCode::from_u16(status).unwrap_or(StatusCode::TOO_MANY_REQUESTS))
+    }
+}
+
+/// An error that ends a request.
+#[derive(Clone, Debug)]
+pub enum ApiError {
+    /// The request is wrong; sending it again will not help.
+    Invalid {
+        /// What is wrong, and what would be right.
+        message: String,
+        /// The field at fault.
+        param: Option<String>,
+        /// A code beyond the type, if there is one.
+        code: Option<&'static str>,
+    },
+    /// No key, or a wrong one.
+    Unauthorized,
+    /// There is no such model.
+    ModelNotFound(String),
+    /// There is no such path.
+    PathNotFound(String),
+    /// The path exists, the method does not.
+    MethodNotAllowed(&'static str),
+    /// The body is not JSON by its content type.
+    NotJson,
+    /// The body is larger than allowed.
+    BodyTooLarge(usize),
+    /// The body did not arrive in time.
+    BodyTimeout,
+    /// The gate did not take it.
+    Refused(Refusal, OverloadStatus),
+    /// It was admitted, and waited until its deadline had become impossible.
+    Expired(Micros, OverloadStatus),
+    /// The model is still being loaded.
+    Loading,
+    /// The server is about to end.
+    Draining,
+    /// The server ended before the answer did.
+    ShutDown,
+    /// A step failed, or the answer could not be produced.
+    Failed(String),
+}
+
+/// When to come back.
+#[derive(Clone, Copy, Debug)]
+struct Retry {
+    after: Micros,
+    worth_it: bool,
+}
+
+impl ApiError {
+    /// A wrong value in the field `param`.
+    #[must_use]
+    pub fn invalid(param: impl Into<String>, message: impl Into<String>) -> ApiError {
+        ApiError::Invalid { message: message.into(), param: Some(param.into()), code: None }
+    }
+
+    /// A field that is understood and cannot be honoured.
+    #[must_use]
+    pub fn unsupported(param: impl Into<String>, message: impl Into<String>) -> ApiError {
+        ApiError::Invalid {
+            message: message.into(),
+            param: Some(param.into()),
+            code: Some("unsupported"),
+        }
+    }
+
+    /// The request is longer than the context.
+    #[must_use]
+    pub fn too_long(param: &str, message: String) -> ApiError {
+        ApiError::Invalid {
+            message,
+            param: Some(param.to_owned()),
+            code: Some("context_length_exceeded"),
+        }
+    }
+
+    /// The error object, also for the error event of a stream.
+    #[must_use]
+    pub fn body(&self) -> ErrorBody {
+        ErrorBody { error: self.object() }
+    }
+
+    fn object(&self) -> ErrorObject {
+        let (kind, code, message) = match self {
+            ApiError::Invalid { message, param, code } => {
+                let message = message.clone();
+                let (kind, param) = ("invalid_request_error", param.clone());
+                return ErrorObject {
+                    message,
+                    r#type: kind,
+                    param,
+                    code: *code,
+                    ..Default::default()
+                };
+            }
+            ApiError::Refused(refusal, _) => return refusal_object(refusal),
+            ApiError::ModelNotFound(name) => {
+                return ErrorObject {
+                    message: format!("The model {name:?} does not exist here; see /v1/models."),
+                    r#type: "invalid_request_error",
+                    param: Some("model".into()),
+                    code: Some("model_not_found"),
+                    ..Default::default()
+                };
+            }
+            ApiError::Unauthorized => (
+                "invalid_request_error",
+                "invalid_api_key",
+                "Missing or wrong API key: send it as `Authorization: Bearer KEY`.".to_owned(),
+            ),
+            ApiError::PathNotFound(path) => {
+                ("invalid_request_error", "not_found", format!("There is nothing at {path}."))
+            }
+            ApiError::MethodNotAllowed(allow) => (
+                "invalid_request_error",
+                "method_not_allowed",
+                format!("This path takes {allow} requests only."),
+            ),
+            ApiError::NotJson => (
+                "invalid_request_error",
+                "unsupported_media_type",
+                "Send the body as `content-type: application/json`.".to_owned(),
+            ),
+            ApiError::BodyTooLarge(limit) => (
+                "invalid_request_error",
+                "request_too_large",
+                format!("The body is larger than the limit of {limit} bytes."),
+            ),
+            ApiError::BodyTimeout => (
+                "invalid_request_error",
+                "request_timeout",
+                "The body did not arrive in time.".to_owned(),
+            ),
+            ApiError::Expired(..) => (
+                "overloaded_error",
+                "expired",
+                "The request waited until its deadline could not be met any more.".to_owned(),
+            ),
+            ApiError::Loading => {
+                ("overloaded_error", "loading", "The model is still being loaded.".to_owned())
+            }
+            ApiError::Draining => {
+                ("overloaded_error", "draining", "The server is shutting down.".to_owned())
+            }
+            ApiError::ShutDown => (
+                "overloaded_error",
+                "shutting_down",
+                "The server shut down before the answer was complete.".to_owned(),
+            ),
+            ApiError::Failed(message) => ("server_error", "internal_error", message.clone()),
+        };
+        ErrorObject { message, r#type: kind, code: Some(code), ..Default::default() }
+    }
+
+    /// The status that it is answered with.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        match self {
+            ApiError::Invalid { .. } => StatusCode::BAD_REQUEST,
+            ApiError::Unauthorized => StatusCode::UNAUTHORIZED,
+            ApiError::ModelNotFound(_) | ApiError::PathNotFound(_) => StatusCode::NOT_FOUND,
+            ApiError::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
+            ApiError::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            ApiError::BodyTooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            ApiError::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
+            ApiError::Refused(Refusal::Shed(shed), overload) => match shed.reason {
+                ShedReason::Draining => StatusCode::SERVICE_UNAVAILABLE,
+                _ => overload.0,
+            },
+            ApiError::Refused(
+                Refusal::Unsatisfiable { .. } | Refusal::NeverFits { .. } | Refusal::Invalid(_),
+                _,
+            ) => StatusCode::BAD_REQUEST,
+            ApiError::Refused(Refusal::EngineDead, _)
+            | ApiError::Loading
+            | ApiError::Draining
+            | ApiError::ShutDown => StatusCode::SERVICE_UNAVAILABLE,
+            ApiError::Expired(_, overload) => overload.0,
+            ApiError::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    fn retry(&self) -> Option<Retry> {
+        let soon = Retry { after: Micros::from_millis(2_000), worth_it: true };
+        match self {
+            ApiError::Refused(Refusal::Shed(shed), _) => {
+                Some(Retry { after: shed.retry_after, worth_it: shed.should_retry })
+            }
+            ApiError::Expired(after, _) => Some(Retry { after: *after, worth_it: true }),
+            ApiError::Refused(Refusal::EngineDead, _)
+            | ApiError::Loading
+            | ApiError::Draining
+            | ApiError::ShutDown => Some(soon),
+            _ => None,
+        }
+    }
+}
+
+/// What the gate's refusals look like.
+fn refusal_object(refusal: &Refusal) -> ErrorObject {
+    match refusal {
+        Refusal::Shed(shed) => shed_object(shed),
+        Refusal::Unsatisfiable { predicted, budget } => ErrorObject {
+            message: format!(
+                "This request needs about {} ms even on an idle server, its deadline allows {} ms.",
+                predicted.as_millis(),
+                budget.as_millis()
+            ),
+            r#type: "invalid_request_error",
+            code: Some("deadline_unsatisfiable"),
+            predicted_ms: Some(predicted.as_millis()),
+            budget_ms: Some(budget.as_millis()),
+            ..Default::default()
+        },
+        Refusal::NeverFits { needed, available } => ErrorObject {
+            message: format!(
+                "This request needs {needed} KV blocks, the server has {available}: shorten the \
+                 prompt, lower max_tokens or n, or serve with a larger --kv-cache-memory."
+            ),
+            r#type: "invalid_request_error",
+            code: Some("never_fits"),
+            ..Default::default()
+        },
+        Refusal::Invalid(problem) => ErrorObject {
+            message: problem.clone(),
+            r#type: "invalid_request_error",
+            ..Default::default()
+        },
+        Refusal::EngineDead => ErrorObject {
+            message: "The engine has stopped; the server must be restarted.".to_owned(),
+            r#type: "server_error",
+            code: Some("engine_dead"),
+            ..Default::default()
+        },
+    }
+}
+
+fn shed_object(shed: &Shed) -> ErrorObject {
+    let (predicted, budget) = (shed.predicted.as_millis(), shed.budget.as_millis());
+    let why = match shed.reason {
+        ShedReason::SloMiss => format!(
+            "this request would take about {predicted} ms of the {budget} ms it has, or would make \
+             another one late"
+        ),
+        ShedReason::QueueFull => "the queue of its class is full".to_owned(),
+        ShedReason::TenantBudget => "its tenant has used up its share".to_owned(),
+        ShedReason::KvPressure => "there is no room in the KV cache".to_owned(),
+        ShedReason::Expired => "its deadline had passed on arrival".to_owned(),
+        ShedReason::Draining => "the server is shutting down".to_owned(),
+    };
+    let forecast = shed.reason == ShedReason::SloMiss;
+    ErrorObject {
+        message: format!("Not admitted: {why}. Retry after {} s.", whole_seconds(shed.retry_after)),
+        r#type: "overloaded_error",
+        param: None,
+        code: Some(shed.reason.label()),
+        predicted_ms: forecast.then_some(predicted),
+        budget_ms: forecast.then_some(budget),
+        position: Some(shed.position),
+    }
+}
+
+/// Whole seconds, rounded up, within 1 and 60: what every official SDK honours.
+fn whole_seconds(after: Micros) -> u64 {
+    after.0.div_ceil(1_000_000).clamp(1, 60)
+}
+
+impl Retry {
+    fn write(self, headers: &mut HeaderMap) {
+        let millis = self.after.0.div_ceil(1_000).clamp(1, 60_000);
+        headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(self.after)));
+        headers.insert(RETRY_AFTER_MS, HeaderValue::from(millis));
+        let worth_it = if self.worth_it { "true" } else { "false" };
+        headers.insert(SHOULD_RETRY, HeaderValue::from_static(worth_it));
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = (self.status(), axum::Json(self.body())).into_response();
+        let headers = response.headers_mut();
+        match &self {
+            ApiError::MethodNotAllowed(allow) => {
+                headers.insert(ALLOW, HeaderValue::from_static(allow));
+            }
+            ApiError::Refused(Refusal::Unsatisfiable { .. } | Refusal::NeverFits { .. }, _) => {
+                headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+            }
+            other => {
+                if let Some(retry) = other.retry() {
+                    retry.write(headers);
+                }
+            }
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shed(retry_after: Micros, should_retry: bool) -> Response {
+        let reason = ShedReason::SloMiss;
+        let (predicted, budget) = (Micros(2_300_000), Micros(1_500_000));
+        let shed = Shed { reason, retry_after, should_retry, predicted, budget, position: 7 };
+        ApiError::Refused(Refusal::Shed(shed), OverloadStatus::new(429)).into_response()
+    }
+
+    fn header(response: &Response, name: HeaderName) -> &str {
+        response.headers()[name].to_str().expect("ASCII")
+    }
+
+    #[test]
+    fn retry_after_is_whole_seconds_from_1_to_60_and_never_below_the_precise_value() {
+        for micros in [0, 1, 999_999, 1_000_000, 1_000_001, 59_999_999, 61_000_000, u64::MAX] {
+            let response = shed(Micros(micros), true);
+            let seconds: u64 = header(&response, RETRY_AFTER).parse().expect("whole seconds");
+            let millis: u64 = header(&response, RETRY_AFTER_MS).parse().expect("whole ms");
+            assert!((1..=60).contains(&seconds));
+            assert!(0 < millis && millis <= seconds * 1_000);
+        }
+    }
+
+    #[test]
+    fn a_shed_request_is_told_why() {
+        let response = shed(Micros(2_400_000), false);
+        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(header(&response, SHOULD_RETRY), "false");
+        let reason = ShedReason::SloMiss;
+        let body = shed_object(&Shed {
+            reason,
+            retry_after: Micros(2_400_000),
+            should_retry: true,
+            predicted: Micros(2_300_000),
+            budget: Micros(1_500_000),
+            position: 7,
+        });
+        let body = serde_json::to_value(ErrorBody { error: body }).expect("JSON");
+        let error = &body["error"];
+        assert_eq!(error["code"], "slo_miss");
+        assert_eq!(error["param"], serde_json::Value::Null);
+        assert_eq!(
+            (error["predicted_ms"].as_u64(), error["position"].as_u64()),
+            (Some(2_300), Some(7))
+        );
+        assert!(error["message"].as_str().expect("text").contains("Retry after 3 s"));
+    }
+
+    #[test]
+    fn the_overload_status_covers_sheds_but_not_draining() {
+        let draining = Shed {
+            reason: ShedReason::Draining,
+            retry_after: Micros(0),
+            should_retry: true,
+            predicted: Micros(0),
+            budget: Micros(0),
+            position: 0,
+        };
+        let full = Shed { reason: ShedReason::QueueFull, ..draining };
+        let status =
+            |shed| ApiError::Refused(Refusal::Shed(shed), OverloadStatus::new(529)).status();
+        assert_eq!(status(full).as_u16(), 529);
+        assert_eq!(status(draining).as_u16(), 503);
+    }
+}

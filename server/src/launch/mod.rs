@@ -1,0 +1,108 @@
+//! From a configuration to a running service: open the model, size the KV pool, load the weights,
+//! measure, start the engine.
+
+mod classes;
+mod kv;
+mod memory;
+mod progress;
+mod runner;
+mod summary;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::Context;
+use models::{ChatTemplate, ModelRunner, RunnerLimits, Tokenizer};
+use scheduler::AdmissionMode;
+use tokio::sync::{Semaphore, watch};
+
+use crate::config::{Admission, Config};
+use crate::error::OverloadStatus;
+use crate::metrics::observer::{Reporter, write_lines};
+use crate::metrics::{Facts, Metrics};
+use crate::state::{Model, Service};
+
+use progress::Progress;
+
+pub use summary::Summary;
+
+/// Large requests that are encoded at a time; the others wait.
+const ENCODERS: usize = 4;
+
+/// A model ready to compute, and what the server needs to know of it.
+#[allow(missing_debug_implementations)]
+struct Loaded {
+    runner: Box<dyn ModelRunner>,
+    name: String,
+    tokenizer: Tokenizer,
+    template: Option<ChatTemplate>,
+    eos: Vec<u32>,
+    limits: RunnerLimits,
+    kv_bytes: u64,
+}
+
+/// Loads the model and starts the engine; takes as long as that takes, and shows how far it is.
+/// Must be called inside a runtime, whose tasks write the log lines of ended requests.
+///
+/// # Errors
+/// One line that says what is wrong with the model, the memory or the configuration.
+pub fn launch(config: &Config) -> anyhow::Result<(Service, Summary)> {
+    let began = Instant::now();
+    let mut progress = Progress::start();
+    let loaded = runner::load(config, &mut progress)?;
+    let Loaded { runner, name, tokenizer, template, eos, limits, kv_bytes } = loaded;
+    let runner_name = runner.name();
+    let model = Model::new(config, name, tokenizer, template, limits.max_model_len);
+    let metrics = Arc::new(Metrics::new(&Facts {
+        model_name: model.name().to_owned(),
+        max_model_len: limits.max_model_len,
+        block_size: limits.block_size,
+        num_blocks: limits.num_blocks,
+    }));
+    let (reporter, ended) = Reporter::new(Arc::clone(&metrics));
+    tokio::spawn(write_lines(ended));
+
+    progress.stage("measuring the cost of a step");
+    let settings = engine_config(config, eos);
+    let engine =
+        engine::start(runner, settings, Arc::new(reporter), &mut |line| progress.stage(line))
+            .context("cannot start the engine")?;
+    progress.finish();
+    let summary = Summary {
+        model: model.name().to_owned(),
+        runner: runner_name,
+        threads: runner::threads(config),
+        limits,
+        kv_bytes,
+        classes: engine.classes(),
+        cost: engine.cost(),
+        admission: config.admission,
+        open: config.api_key.is_empty(),
+        took: began.elapsed(),
+    };
+    let service = Service {
+        engine,
+        model,
+        metrics,
+        overload: OverloadStatus::new(config.overload_status),
+        default_class: config.default_class.into(),
+        in_flight: watch::Sender::new(0),
+        closing: watch::Sender::new(false),
+        encoders: Semaphore::new(ENCODERS),
+    };
+    Ok((service, summary))
+}
+
+fn engine_config(config: &Config, eos: Vec<u32>) -> engine::Config {
+    engine::Config {
+        max_num_seqs: config.max_num_seqs,
+        max_num_batched_tokens: config.max_num_batched_tokens,
+        classes: classes::table(&config.class),
+        admission: match config.admission {
+            Admission::Deadline => AdmissionMode::Deadline,
+            Admission::None => AdmissionMode::None,
+        },
+        policy: config.scheduling_policy.clone(),
+        eos,
+    }
+}

@@ -1,0 +1,132 @@
+//! `/metrics`: vLLM's names with vLLM's buckets, and our own series. All of them exist at 0 from
+//! the start, and every label has a closed set of values.
+
+pub mod catalogue;
+pub mod http;
+mod inference;
+pub mod observer;
+mod register;
+mod vllm;
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use engine::{Refusal, RequestReport, Snapshot, StepReport};
+use prometheus_client::encoding::text;
+use prometheus_client::registry::Registry;
+use scheduler::{Class, Micros};
+
+use http::Http;
+use inference::Inference;
+use register::Registrar;
+use vllm::Vllm;
+
+/// The content type of [`Metrics::render`].
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// What is fixed once the model is loaded.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// The model's first name, a label of vLLM's series.
+    pub model_name: String,
+    /// Longest sequence in tokens; bounds the token histograms.
+    pub max_model_len: u32,
+    /// Tokens per KV block.
+    pub block_size: u32,
+    /// KV blocks.
+    pub num_blocks: u32,
+}
+
+/// All series.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    vllm: Vllm,
+    inference: Inference,
+    http: Http,
+}
+
+impl Metrics {
+    /// Registers everything.
+    #[must_use]
+    pub fn new(facts: &Facts) -> Metrics {
+        let mut registrar = Registrar::new(&facts.model_name, facts.max_model_len);
+        let vllm = Vllm::new(&mut registrar, facts);
+        let inference = Inference::new(&mut registrar);
+        let http = Http::new(&mut registrar);
+        Metrics { registry: registrar.finish(), vllm, inference, http }
+    }
+
+    /// The gate has decided.
+    pub fn admission(&self, class: Class, retry: u32, took: Duration, refusal: Option<&Refusal>) {
+        self.inference.admission(class, retry, took, refusal);
+    }
+
+    /// A step ran.
+    pub fn step(&self, report: &StepReport) {
+        self.vllm.step(report);
+        self.inference.step(report);
+    }
+
+    /// A token came after this gap.
+    pub fn token_gap(&self, gap: Micros) {
+        self.vllm.token_gap(gap);
+    }
+
+    /// A request ended.
+    pub fn request(&self, report: &RequestReport) {
+        self.vllm.request(report);
+        self.inference.request(report);
+    }
+
+    /// Prometheus' text, gauges taken from `snapshot`.
+    #[must_use]
+    pub fn render(&self, snapshot: &Snapshot) -> String {
+        self.vllm.snapshot(snapshot);
+        self.inference.snapshot(snapshot);
+        let mut open = String::with_capacity(32 << 10);
+        text::encode(&mut open, &self.registry).expect("a String takes any text");
+        classic(&open)
+    }
+}
+
+/// OpenMetrics to Prometheus' classic format: the encoder for the former writes bounds as vLLM does
+/// (`1.0`), the one for the latter does not (`1`). What differs besides is the name of a counter in
+/// its `# TYPE` and `# HELP` lines, and the end mark.
+fn classic(open: &str) -> String {
+    let mut text = String::with_capacity(open.len() + 1_024);
+    for line in open.lines().filter(|line| *line != "# EOF") {
+        let mut words = line.splitn(4, ' ');
+        match (words.next(), words.next(), words.next(), words.next()) {
+            (Some("#"), Some(keyword), Some(name), Some(rest)) => {
+                let total = if catalogue::find(name).is_some() { "" } else { "_total" };
+                writeln!(text, "# {keyword} {name}{total} {rest}")
+                    .expect("a String takes any text");
+            }
+            _ => {
+                text.push_str(line);
+                text.push('\n');
+            }
+        }
+    }
+    text
+}
+
+fn seconds(span: Micros) -> f64 {
+    span.0 as f64 / 1e6
+}
+
+fn span(from: Micros, to: Micros) -> f64 {
+    seconds(to.minus(from))
+}
+
+/// The mean gap between the tokens of a request's sequences, taken as equally long.
+fn mean_gap(report: &RequestReport) -> Option<Micros> {
+    let first = report.first_token?;
+    let per_sequence = report.output_tokens / report.num_sequences.max(1);
+    let gaps = u64::from(per_sequence.checked_sub(1).filter(|gaps| *gaps > 0)?);
+    Some(Micros(report.ended.minus(first).0 / gaps))
+}
+
+#[cfg(test)]
+mod tests;

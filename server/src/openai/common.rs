@@ -1,0 +1,137 @@
+//! Fields and parts that both endpoints share.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::ApiError;
+
+/// Most choices of a prompt, most prompts of a request, most sequences in all.
+const MAX_N: u32 = 16;
+const MAX_PROMPTS: usize = 64;
+const MAX_SEQUENCES: usize = 128;
+
+/// Fields about the request as a whole.
+#[derive(Debug, Default, Deserialize)]
+pub struct CommonFields {
+    /// The model's name or an alias; absent means the only model.
+    pub model: Option<String>,
+    n: Option<u32>,
+    stream: Option<bool>,
+    stream_options: Option<StreamOptions>,
+    /// Our extension: targets of this request.
+    pub slo: Option<SloFields>,
+}
+
+/// What a stream carries besides text.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub struct StreamOptions {
+    /// A last chunk with the usage of the whole request.
+    #[serde(default)]
+    pub include_usage: bool,
+    /// vLLM's extension: every chunk carries the usage so far.
+    #[serde(default)]
+    pub continuous_usage_stats: bool,
+}
+
+/// Targets in the body, milliseconds from arrival.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SloFields {
+    /// First token.
+    pub ttft_ms: Option<f64>,
+    /// Mean gap between tokens.
+    pub tpot_ms: Option<f64>,
+    /// Last token.
+    pub e2e_ms: Option<f64>,
+}
+
+impl CommonFields {
+    /// Choices of each of `prompts` prompts.
+    ///
+    /// # Errors
+    /// None, or too many of anything.
+    pub fn choices(&self, prompts: usize) -> Result<u32, ApiError> {
+        let n = self.n.unwrap_or(1);
+        if !(1..=MAX_N).contains(&n) {
+            return Err(ApiError::invalid("n", format!("`n` must be 1 to {MAX_N}, not {n}.")));
+        }
+        if prompts > MAX_PROMPTS {
+            let message = format!("At most {MAX_PROMPTS} prompts fit a request, not {prompts}.");
+            return Err(ApiError::invalid("prompt", message));
+        }
+        if prompts * n as usize > MAX_SEQUENCES {
+            let message = format!("Prompts times `n` must be at most {MAX_SEQUENCES}.");
+            return Err(ApiError::invalid("n", message));
+        }
+        Ok(n)
+    }
+
+    /// How to stream, if the client asked for it.
+    ///
+    /// # Errors
+    /// Stream options without a stream.
+    pub fn streaming(&self) -> Result<Option<StreamOptions>, ApiError> {
+        match (self.stream.unwrap_or(false), self.stream_options) {
+            (true, options) => Ok(Some(options.unwrap_or_default())),
+            (false, None) => Ok(None),
+            (false, Some(_)) => {
+                let message = "`stream_options` needs `stream: true`.";
+                Err(ApiError::invalid("stream_options", message))
+            }
+        }
+    }
+}
+
+/// Tokens of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Usage {
+    /// Of the prompts, each counted once.
+    pub prompt_tokens: u32,
+    /// Of both.
+    pub total_tokens: u32,
+    /// Of all choices.
+    pub completion_tokens: u32,
+}
+
+impl Usage {
+    /// From its two parts.
+    #[must_use]
+    pub fn new(prompt_tokens: u32, completion_tokens: u32) -> Usage {
+        let total_tokens = prompt_tokens.saturating_add(completion_tokens);
+        Usage { prompt_tokens, total_tokens, completion_tokens }
+    }
+
+    /// With so many more generated tokens.
+    #[must_use]
+    pub fn plus(self, generated: u32) -> Usage {
+        Usage::new(self.prompt_tokens, self.completion_tokens.saturating_add(generated))
+    }
+}
+
+/// What every answer and every chunk begins with; the same in all chunks of a stream.
+#[derive(Clone, Debug, Serialize)]
+pub struct Head {
+    /// Unique.
+    pub id: String,
+    /// The type of the object.
+    pub object: &'static str,
+    /// Unix time, seconds.
+    pub created: u64,
+    /// The name that the client used.
+    pub model: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sequences_are_bounded() {
+        let choices = |n, prompts| CommonFields { n, ..Default::default() }.choices(prompts).ok();
+        assert_eq!(choices(None, 1), Some(1));
+        assert_eq!(choices(Some(MAX_N), 1), Some(MAX_N));
+        assert_eq!(choices(Some(0), 1), None);
+        assert_eq!(choices(Some(MAX_N + 1), 1), None);
+        assert_eq!(choices(Some(1), MAX_PROMPTS + 1), None);
+        assert_eq!(choices(Some(MAX_N), MAX_PROMPTS), None);
+    }
+}

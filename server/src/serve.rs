@@ -1,0 +1,54 @@
+//! `sluice serve`: open the port, load the model, serve, end in order.
+
+use std::thread;
+
+use anyhow::Context;
+use tokio::sync::{oneshot, watch};
+
+use crate::config::Config;
+use crate::shutdown::{self, Patience, Signals};
+use crate::state::App;
+use crate::{app, launch, net};
+
+/// Serves until a signal comes.
+///
+/// # Errors
+/// The port cannot be opened, or the model cannot be loaded: one line that says what to do.
+pub async fn run(config: Config) -> anyhow::Result<()> {
+    let mut signals = Signals::catch()?;
+    // The port first: if it is taken, that is known before a minute was spent on loading, and
+    // probes get their answers meanwhile.
+    let listener = net::bind(&config.host, config.port).await?;
+    let url = net::url(listener.local_addr()?);
+    let state = App::new(&config);
+    let stop = watch::Sender::new(false);
+    let router = app::router(state.clone());
+    let connections =
+        tokio::spawn(net::serve(listener, router, config.max_connections, stop.subscribe()));
+    let patience = Patience { delay: config.shutdown_delay, grace: config.grace };
+
+    let (launched, summary) = tokio::select! {
+        launched = load(config) => launched?,
+        () = signals.next() => return Ok(()),
+    };
+    let service = state.ready(launched);
+    eprintln!("{}", summary.text(&url));
+
+    signals.next().await;
+    shutdown::drain(&state, &service, patience, &mut signals).await;
+    shutdown::close(stop, connections, service).await;
+    tracing::info!("ended");
+    Ok(())
+}
+
+/// Loads on a thread of its own: a signal that comes meanwhile need not wait for it.
+async fn load(config: Config) -> anyhow::Result<(crate::state::Service, launch::Summary)> {
+    let runtime = tokio::runtime::Handle::current();
+    let (done, loaded) = oneshot::channel();
+    thread::Builder::new().name("sluice-load".into()).spawn(move || {
+        let _guard = runtime.enter();
+        // Nobody waits any more if a signal came first.
+        let _unheard = done.send(launch::launch(&config));
+    })?;
+    loaded.await.context("loading the model ended without a result")?
+}
