@@ -1,5 +1,8 @@
 //! Tokenizers rebuilt from vocabularies: SentencePiece, and the named ways to split text.
 
+use std::sync::LazyLock;
+
+use proptest::prelude::*;
 use serde_json::json;
 use sluice_models::testing::Gguf;
 use sluice_models::{Architecture, TensorType, Tokenizer};
@@ -70,12 +73,8 @@ fn sentence_piece_merges_the_best_score_first() {
 }
 
 #[test]
-fn sentence_piece_decodes_what_it_encodes() {
+fn sentence_piece_obeys_the_settings_of_the_file() {
     let tokenizer = open(|gguf| sentence_piece(gguf, &PIECES)).unwrap();
-    for text in ["", "the there", "  two  spaces ", "caf\u{e9} \u{1F600}\n\tx", "a\u{2028}b"] {
-        let ids = tokenizer.encode(text, true);
-        assert_eq!(tokenizer.decode(&ids, true), text);
-    }
     assert_eq!(tokenizer.decode(&[1, 3 + 0xE2, 2], true), "\u{FFFD}");
     assert!(tokenizer.is_special(0) && tokenizer.is_special(2) && !tokenizer.is_special(3));
     let plain = open(|gguf| {
@@ -87,6 +86,20 @@ fn sentence_piece_decodes_what_it_encodes() {
     let plain = plain.unwrap();
     assert_eq!(plain.encode("the", true), [263, 2]);
     assert_eq!(plain.decode(&plain.encode(" the", false), false), " the");
+}
+
+#[test]
+fn runs_of_equal_scores_merge_from_the_left() {
+    let space = "\u{2581}";
+    let runs: Vec<String> = (1..=4).map(|n| space.repeat(n)).collect();
+    let tokenizer = open(|gguf| {
+        let pieces: Vec<&str> = runs.iter().map(String::as_str).chain(["a", " a"]).collect();
+        sentence_piece(gguf, &pieces);
+        gguf.floats("tokenizer.ggml.scores", &[-1e9; 259 + 6]);
+    });
+    let tokenizer = tokenizer.unwrap();
+    assert_eq!(texts(&tokenizer, "   a"), ["    ", "a"]);
+    assert_eq!(texts(&tokenizer, "      a"), ["    ", "   ", "a"]);
 }
 
 #[test]
@@ -188,4 +201,29 @@ fn bytes_are_tokens_without_a_model() {
     assert_eq!(tokenizer.decode(&[104, 0xC3, 0xA9, 256], true), text);
     assert_eq!(tokenizer.decode(&[104, 0xC3], true), "h\u{FFFD}");
     assert!(tokenizer.is_special(256) && tokenizer.token_bytes(257).is_none());
+}
+
+static SENTENCE_PIECE: LazyLock<Tokenizer> =
+    LazyLock::new(|| open(|gguf| sentence_piece(gguf, &PIECES)).unwrap());
+static BYTE_LEVEL: LazyLock<[Tokenizer; 3]> = LazyLock::new(|| {
+    ["gpt-2", "smollm", "tekken"].map(|pre| {
+        let tokenizer = open(|gguf| {
+            gguf.text("tokenizer.ggml.pre", pre);
+        });
+        tokenizer.unwrap()
+    })
+});
+
+proptest! {
+    #[test]
+    fn any_text_survives(text in "[\u{0}-\u{2580}\u{2582}-\u{10FFFF}]{0,40}|[a-h \n]{0,60}") {
+        for tokenizer in BYTE_LEVEL.iter().chain([&*SENTENCE_PIECE]) {
+            let ids = tokenizer.encode(&text, false);
+            prop_assert_eq!(&tokenizer.decode(&ids, false), &text);
+            // Token by token it is the same bytes, but for SentencePiece's first space.
+            let bytes = ids.iter().filter_map(|id| tokenizer.token_bytes(*id)).flatten();
+            let joined = String::from_utf8(bytes.copied().collect()).unwrap();
+            prop_assert!(joined.ends_with(&text) && joined.len() <= text.len() + 1);
+        }
+    }
 }
