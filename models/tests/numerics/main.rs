@@ -9,8 +9,10 @@ mod tiny;
 
 use std::path::{Path, PathBuf};
 
+use kernels::KvDtype;
 use serde::de::DeserializeOwned;
 use sluice_models::candle::CandleRunner;
+use sluice_models::cpu::{CpuOptions, CpuRunner, WeightType};
 use sluice_models::{Chunk, LoadedModel, ModelConfig, ModelRunner, RunnerLimits};
 
 /// How large a model's pool and steps are in these tests.
@@ -23,7 +25,7 @@ struct Capacity {
 type Load = fn(&LoadedModel, &ModelConfig, Capacity) -> Box<dyn ModelRunner>;
 
 /// Every runner, computing in f32 with f32 weights and keys and values.
-const RUNNERS: [(&str, Load); 1] = [("candle", candle)];
+const RUNNERS: [(&str, Load); 2] = [("candle", candle), ("cpu", cpu)];
 
 fn candle(model: &LoadedModel, config: &ModelConfig, capacity: Capacity) -> Box<dyn ModelRunner> {
     let limits = RunnerLimits {
@@ -35,6 +37,19 @@ fn candle(model: &LoadedModel, config: &ModelConfig, capacity: Capacity) -> Box<
         max_chunks: 8,
     };
     Box::new(CandleRunner::load(config, &model.checkpoint, limits, &mut |_, _| {}).unwrap())
+}
+
+fn cpu(model: &LoadedModel, config: &ModelConfig, capacity: Capacity) -> Box<dyn ModelRunner> {
+    let options = CpuOptions {
+        threads: 2,
+        weights: WeightType::F32,
+        kv_dtype: KvDtype::F32,
+        num_blocks: capacity.num_blocks,
+        max_model_len: capacity.max_model_len,
+        max_batched_tokens: 256,
+        max_chunks: 8,
+    };
+    Box::new(CpuRunner::load(config, &model.checkpoint, options, &mut |_, _| {}).unwrap())
 }
 
 /// One step; the wanted rows of logits.
