@@ -49,7 +49,8 @@ fn llama_3_with_a_tool_call() {
         "<s><|start_header_id|>system<|end_header_id|>\n\nEnvironment: ipython\n{\n    \"type\": \
          \"function\",\n    \"function\": {\n        \"name\": \"weather\",\n        \
          \"parameters\": {}\n    }\n}\n\nBe brief.<|eot_id|><|start_header_id|>user\
-         <|end_header_id|>\n\nWeather in Zürich?<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n{\"name\": \"weather\", \
+         <|end_header_id|>\n\nWeather in Zürich?<|eot_id|>\
+         <|start_header_id|>assistant<|end_header_id|>\n\n{\"name\": \"weather\", \
          \"parameters\": {\"city\": \"Zürich\", \"days\": [1, 2]}}<|eot_id|><|start_header_id|>\
          ipython<|end_header_id|>\n\n{\"c\": 1.5, \"ok\": true, \"note\": null}<|eot_id|>\
          <|start_header_id|>assistant<|end_header_id|>\n\n"
