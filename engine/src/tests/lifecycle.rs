@@ -168,7 +168,9 @@ fn shutdown_fails_what_is_left_once() {
         (0..20).map(|_| rig.submit(submission(&[50], 2, 150))).collect();
     let handle = rig.handle.clone();
     let shutdown = std::thread::spawn(move || handle.shutdown());
-    rig.wait("the wish to end arrives", |rig| !rig.handle.0.shared.mailbox.is_empty());
+    rig.wait("the wish to end arrives", |rig| {
+        !rig.handle.0.shared.mailbox.is_empty() || !rig.handle.snapshot().alive
+    });
     let rig = rig.run_freely();
     rig.handle.shutdown();
     shutdown.join().expect("no panic");
