@@ -120,3 +120,35 @@ fn channel_capacity(settings: &SchedulerConfig) -> usize {
     let room = waiting.into_iter().fold(settings.slots(), u32::saturating_add);
     room.min(MOST).saturating_add(WAKE_UPS) as usize
 }
+
+#[cfg(test)]
+mod tests {
+    use scheduler::{ClassConfig, Slo};
+
+    use super::*;
+
+    #[test]
+    fn automatic_gaps_are_four_times_the_unloaded_one() {
+        let class = |tpot| ClassConfig {
+            slo: Slo { ttft: None, tpot, e2e: None },
+            max_waiting: 10,
+            safety_permille: None,
+        };
+        let cost = |per_seq_ns| CostModel {
+            fixed_ns: 5_000_000,
+            per_seq_ns,
+            per_context_token_ps: 1_000_000,
+            per_prefill_token_ns: 0,
+            per_prefill_span_ps: 0,
+        };
+        let table = ClassTable([class(Some(Micros::MAX)), class(Some(Micros(7)))]);
+        let filled = fill_in_auto(table, &cost(2_000_000), 2_048);
+        assert_eq!(filled.get(Class::Latency).slo.tpot, Some(Micros(4 * 7_512)));
+        assert_eq!(filled.get(Class::Throughput).slo.tpot, Some(Micros(7)));
+        let filled = fill_in_auto(table, &cost(u64::MAX), 2_048);
+        assert!(filled.get(Class::Latency).slo.tpot > Some(Micros(1_000_000_000_000)));
+        let free = CostModel { fixed_ns: 0, per_context_token_ps: 0, ..cost(0) };
+        let filled = fill_in_auto(table, &free, 2_048);
+        assert_eq!(filled.get(Class::Latency).slo.tpot, Some(Micros(1_000)));
+    }
+}

@@ -125,16 +125,31 @@ pub(super) struct Answer {
 impl Rig {
     /// Steps run freely and without faults.
     pub(super) fn free() -> Rig {
-        Rig::new(4, LIMITS, Box::new(|_| Fault::None)).run_freely()
+        Rig::held_up(4).run_freely()
     }
 
+    /// Steps run one by one and without faults.
+    pub(super) fn held_up(max_num_seqs: u32) -> Rig {
+        Rig::new(max_num_seqs, LIMITS, Box::new(|_| Fault::None))
+    }
+
+    /// Everything that fits into the queues is admitted.
     pub(super) fn new(max_num_seqs: u32, limits: RunnerLimits, script: Script) -> Rig {
+        Rig::with_gate(AdmissionMode::None, max_num_seqs, limits, script)
+    }
+
+    pub(super) fn with_gate(
+        admission: AdmissionMode,
+        max_num_seqs: u32,
+        limits: RunnerLimits,
+        script: Script,
+    ) -> Rig {
         let class = ClassConfig { slo: Slo::default(), max_waiting: 2_000, safety_permille: None };
         let config = Config {
             max_num_seqs,
             max_num_batched_tokens: limits.max_batched_tokens,
             classes: ClassTable([class; 2]),
-            admission: AdmissionMode::None,
+            admission,
             policy: "deadline".into(),
             eos: vec![EOS],
         };

@@ -35,7 +35,7 @@ impl EngineThread {
             }
         }
         if !mail.departures.is_empty() {
-            self.publish(now);
+            self.publish();
         }
         mail.shutdown
     }
@@ -52,14 +52,15 @@ impl EngineThread {
     pub(super) fn rest(&mut self) -> bool {
         let now = self.shared.clock.now();
         self.install_timeline(now, now);
-        self.publish(now);
+        self.publish();
         // Mail whose wake-up has been received already must not be slept over.
         if !self.shared.mailbox.is_empty() {
             return true;
         }
         let Ok(command) = self.commands.recv() else { return false };
-        self.progress = self.shared.clock.now();
-        self.shared.live().progress = Some(self.progress);
+        self.last_step = self.shared.clock.now();
+        self.timed_from = self.last_step;
+        self.shared.live().progress = Some(self.last_step);
         self.obey(command);
         true
     }

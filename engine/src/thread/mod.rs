@@ -44,9 +44,11 @@ pub(crate) struct EngineThread {
     batch: Batch,
     scratch: Scratch,
     outbox: Outbox,
-    /// When the last step ended; while idle or stalled, when that was last noticed. A step is timed
-    /// from here, so that what happens between two steps counts as well.
-    progress: Micros,
+    /// When the last step ended, or the work began.
+    last_step: Micros,
+    /// From when the next step is timed: the end of the last one, so that what happens between two
+    /// steps counts as well, unless there was nothing to do.
+    timed_from: Micros,
 }
 
 /// Why the loop ended.
@@ -70,7 +72,8 @@ impl EngineThread {
             batch: Batch::default(),
             scratch: Scratch::default(),
             outbox: Outbox::default(),
-            progress: Micros(0),
+            last_step: Micros(0),
+            timed_from: Micros(0),
         }
     }
 
@@ -106,14 +109,15 @@ impl EngineThread {
         let plan = self.parts.scheduler.plan(now);
         self.note_plan(now, &plan);
         if plan.chunks.is_empty() {
-            self.publish(now);
+            self.publish();
             if let Ok(command) = self.commands.recv_timeout(STALLED) {
                 self.obey(command);
             }
+            self.timed_from = self.shared.clock.now();
             return Ok(());
         }
         let predicted = self.parts.cost.step(&plan.load);
-        self.install_timeline(now, self.progress.plus(predicted).max(now));
+        self.install_timeline(now, self.timed_from.plus(predicted).max(now));
         let requests = &self.requests;
         let ran = self.batch.run(&mut *self.parts.runner, &self.parts.scheduler, &plan, |seq| {
             requests[&seq.request].sequence(seq.index)
@@ -158,7 +162,7 @@ impl EngineThread {
         let now = self.shared.clock.now();
         let events = self.parts.scheduler.complete(now, plan, &outcomes);
         self.book(now, &events, "the model returned values that are not finite");
-        let duration = now.minus(self.progress);
+        let duration = now.minus(self.timed_from);
         if let Some(cost) = self.calibrator.observe(&plan.load, duration) {
             self.parts.cost = cost;
             self.parts.scheduler.set_cost(cost);
@@ -170,7 +174,7 @@ impl EngineThread {
             tokens: plan.chunks.iter().map(|chunk| chunk.len).sum(),
             counts: self.parts.scheduler.counts(),
         });
-        self.publish(now);
+        self.finish_step(now);
     }
 
     /// The step failed: so do the requests in it, and nobody else.
@@ -179,7 +183,7 @@ impl EngineThread {
         let now = self.shared.clock.now();
         let events = self.parts.scheduler.fail(plan);
         self.book(now, &events, &format!("step failed: {message}"));
-        self.publish(now);
+        self.finish_step(now);
     }
 
     /// Books events; `failure` is why those that failed did.
@@ -215,11 +219,17 @@ impl EngineThread {
         self.shared.front().gate.install(now, timeline, self.parts.cost);
     }
 
+    /// A step has ended, well or not.
+    fn finish_step(&mut self, now: Micros) {
+        self.last_step = now;
+        self.timed_from = now;
+        self.publish();
+    }
+
     /// Shows the state to the world, then sends the updates that tell of it.
-    fn publish(&mut self, now: Micros) {
-        self.progress = now;
+    fn publish(&mut self) {
         let counts = self.parts.scheduler.counts();
-        let progress = (!self.parts.scheduler.is_idle()).then_some(now);
+        let progress = (!self.parts.scheduler.is_idle()).then_some(self.last_step);
         *self.shared.live() = Live { counts, cost: self.parts.cost, progress };
         self.outbox.flush();
     }
