@@ -104,7 +104,7 @@ pub(crate) fn step_load(chunks: &[Chunk<'_>]) -> StepLoad {
     load
 }
 
-/// Sleeps for most of the time and spins for the rest: a sleep alone ends late by the timer's slack.
+/// Sleeps for most of the time and spins for the rest: a sleep ends late by the timer's slack.
 fn wait_until(end: Instant) {
     const SLACK: Duration = Duration::from_micros(150);
     if let Some(sleep) = end.checked_duration_since(Instant::now() + SLACK) {

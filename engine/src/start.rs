@@ -40,7 +40,7 @@ pub struct Config {
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// There is no such policy.
-    #[error("unknown scheduling policy {0:?}; there are: {names}", names = policy::NAMES.join(", "))]
+    #[error("unknown scheduling policy {0:?}; known: {names}", names = policy::NAMES.join(", "))]
     UnknownPolicy(String),
     /// The runner failed while it was measured.
     #[error("calibration failed: {0}")]

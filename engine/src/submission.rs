@@ -58,7 +58,7 @@ pub enum Refusal {
         /// Blocks there are.
         available: u32,
     },
-    /// The submission makes no sense (no prompt, a token outside the vocabulary); says what is wrong.
+    /// It makes no sense (no prompt, a token outside the vocabulary); says what is wrong.
     Invalid(String),
     /// The engine has stopped.
     EngineDead,

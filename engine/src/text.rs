@@ -3,7 +3,8 @@
 //!
 //! The text that is shown does not depend on where tokens begin and end: it is the decoding of the
 //! whole answer, cut at the stop string that is complete first (of two that are complete at the
-//! same character, the longer one).
+//! same character, the longer one). An answer continues its prompt, so a space at its beginning is
+//! kept, also by models whose tokenizers drop it from texts that stand alone.
 
 use models::Tokenizer;
 
@@ -228,6 +229,35 @@ mod tests {
             shown.push_str(&text);
             shown.push_str(&finder.finish());
             prop_assert_eq!(shown, expected);
+        }
+
+        #[test]
+        fn tokens_become_the_text_that_the_tokenizer_decodes(
+            tokens in prop::collection::vec(prop_oneof![97u32..100, 190u32..=257], 0..60),
+            stops in prop::collection::vec("[ab<]{1,2}", 0..2),
+            skip_special: bool,
+        ) {
+            let tokenizer = Tokenizer::bytes();
+            let whole = tokenizer.decode(&tokens, skip_special);
+            let expected = cut(&whole, &stops, false);
+            let mut text = TextAssembler::new(tokenizer, stops, false, skip_special);
+            let mut shown = String::new();
+            for &token in &tokens {
+                let offset = text.offset();
+                match text.push(token) {
+                    Pushed::Text(part) => shown.push_str(&part),
+                    Pushed::Stopped(part) => {
+                        shown.push_str(&part);
+                        break;
+                    }
+                }
+                prop_assert!(offset <= text.offset() && shown.chars().count() <= text.offset());
+            }
+            shown.push_str(&text.finish());
+            prop_assert_eq!(&shown, &expected);
+            if expected == whole {
+                prop_assert_eq!(text.offset(), whole.chars().count());
+            }
         }
 
         #[test]

@@ -22,8 +22,8 @@ const STRIDE: usize = 64;
 
 /// Puts the `k` best of the entries `>= floor` into `kept`, in no particular order.
 ///
-/// The bar rises to the k-th best whenever twice `k` have gathered, so that in a row in random order
-/// few of the later entries are even looked at.
+/// The bar rises to the k-th best whenever twice `k` have gathered, so that in a row in random
+/// order few of the later entries are even looked at.
 pub(super) fn select_top_k(row: &[f32], k: usize, floor: f32, kept: &mut Vec<Candidate>) {
     kept.clear();
     let mut bar = floor.next_down();
@@ -70,7 +70,7 @@ pub(super) fn select_floor(row: &[f32], floor: f32, kept: &mut Vec<Candidate>) {
     select_top_k(row, row.len(), floor, kept);
 }
 
-/// The floor below which no entry can belong to the nucleus `top_p`: the entries that hold less than
+/// The floor below which no entry can belong to the nucleus `top_p`: entries that hold less than
 /// `(1 - top_p) / n` of the mass each hold less than `1 - top_p` together. Halved against rounding.
 pub(super) fn nucleus_floor(row: &[f32], softmax: Softmax, top_p: f32) -> f32 {
     let share = f64::from(1.0 - top_p) * softmax.sum(row) / row.len() as f64;

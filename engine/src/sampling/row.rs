@@ -106,8 +106,8 @@ impl Softmax {
     }
 }
 
-/// `e^x` for `x <= 0`, with a relative error below `(3 + |x|) * 1e-7`; 0 below -80. Branch-free, unlike the
-/// library's, so that loops over it become vector code.
+/// `e^x` for `x <= 0`, with a relative error below `(3 + |x|) * 1e-7`; 0 below -80. Branch-free,
+/// unlike the library's, so that loops over it become vector code.
 #[inline(always)]
 fn exp(x: f32) -> f32 {
     /// Adding it rounds to a whole number, which then sits in the low bits of the sum.

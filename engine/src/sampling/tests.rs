@@ -53,8 +53,10 @@ proptest! {
         let value = row[best[0] as usize];
         prop_assert!(row[..best[0] as usize].iter().all(|&x| x < value), "the lowest id wins ties");
         prop_assert!(row.iter().all(|&x| x <= value));
-        prop_assert_eq!(&tokens(SamplingParams { top_k: 1, ..neutral(seed) }, 0, &row, 1), &best);
-        prop_assert_eq!(&tokens(SamplingParams { top_p: 1e-6, ..neutral(seed) }, 0, &row, 1), &best);
+        let one_candidate = SamplingParams { top_k: 1, ..neutral(seed) };
+        prop_assert_eq!(&tokens(one_candidate, 0, &row, 1), &best);
+        let tiny_nucleus = SamplingParams { top_p: 1e-6, ..neutral(seed) };
+        prop_assert_eq!(&tokens(tiny_nucleus, 0, &row, 1), &best);
         let only_best = tokens(SamplingParams { min_p: 1.0, ..neutral(seed) }, 0, &row, 3);
         prop_assert!(only_best.iter().all(|&token| row[token as usize] == value));
     }
@@ -69,7 +71,8 @@ proptest! {
         sorted.sort_by(|a, b| b.total_cmp(a));
         let floor = weight(sorted[0]) * f64::from(plain.min_p) * (1.0 - 1e-4);
         let k = if plain.top_k == 0 { VOCAB } else { plain.top_k as usize };
-        let allowed: Vec<f32> = sorted.into_iter().take(k).filter(|&x| weight(x) >= floor).collect();
+        let likely = |x: &f32| weight(*x) >= floor;
+        let allowed: Vec<f32> = sorted.into_iter().take(k).filter(likely).collect();
         let total: f64 = allowed.iter().map(|&x| weight(x)).sum();
         for token in tokens(plain.clone(), 0, &row, 8) {
             let logit = row[token as usize];
@@ -83,7 +86,8 @@ proptest! {
     fn tokens_depend_on_the_seed_and_not_on_the_company(row in rows(), params in settings()) {
         let alone = tokens(params.clone(), 0, &row, 12);
         let mut scratch = Scratch::default();
-        let mut company: Vec<Sampler> = (0..5).map(|choice| sampler(params.clone(), choice)).collect();
+        let mut company: Vec<Sampler> =
+            (0..5).map(|choice| sampler(params.clone(), choice)).collect();
         let mut together = Vec::new();
         for _ in 0..12 {
             for sampler in company.iter_mut().rev() {

@@ -236,8 +236,8 @@ impl Rig {
         }
     }
 
-    /// Waits for `reports` requests to have ended, then checks that each of them ended once and that
-    /// nothing is left of them.
+    /// Waits for `reports` requests to have ended, then checks that each of them ended once and
+    /// that nothing is left of them.
     pub(super) fn check_idle(&self, reports: usize) -> Vec<RequestReport> {
         let ended = |rig: &Rig| rig.log.requests.lock().expect("not poisoned").len() >= reports;
         self.wait("requests end", ended);

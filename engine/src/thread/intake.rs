@@ -1,4 +1,5 @@
-//! Between two steps: taking in what has arrived, sleeping when there is nothing to do, and the end.
+//! Between two steps: taking in what has arrived, sleeping when there is nothing to do. And the
+//! end.
 
 use scheduler::{Counts, RequestId, Terminal};
 
@@ -11,8 +12,8 @@ impl EngineThread {
     /// Takes in everything that has arrived: as many commands as lie in the (bounded) channel, and
     /// the mail. Returns whether to shut down.
     ///
-    /// The mail is taken first and applied last: a request that somebody leaves has been handed over
-    /// before, so it is known by then.
+    /// The mail is taken first and applied last: a request that somebody leaves has been handed
+    /// over before, so it is known by then.
     pub(super) fn take_in(&mut self) -> bool {
         let mail = self.shared.mailbox.take();
         for _ in 0..self.commands.len() {
@@ -65,8 +66,8 @@ impl EngineThread {
         true
     }
 
-    /// The end: nothing is taken in any more, and everything fails, also what was handed over at the
-    /// last moment.
+    /// The end: nothing is taken in any more, and everything fails, also what was handed over at
+    /// the last moment.
     pub(super) fn close(&mut self, why: &str) {
         self.shared.front().alive = false;
         while let Ok(command) = self.commands.try_recv() {
