@@ -3,7 +3,7 @@
 
 use std::cmp::Ordering;
 
-use super::row::{Softmax, max};
+use super::row::{Softmax, mass_from, max};
 
 /// One token that may still be drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -78,26 +78,42 @@ pub(super) fn nucleus_floor(row: &[f32], softmax: Softmax, top_p: f32) -> f32 {
 }
 
 /// Keeps the smallest set of best candidates that holds `top_p` of the mass of all candidates.
+/// `weights` is working memory.
 ///
-/// Bisection: partition at the middle, then go on in the half in which the mass is reached.
-pub(super) fn keep_nucleus(kept: &mut Vec<Candidate>, softmax: Softmax, top_p: f32) {
-    let mass = |part: &[Candidate]| -> f64 {
-        part.iter().map(|candidate| f64::from(softmax.weight(candidate.logit))).sum()
-    };
-    let mut missing = f64::from(top_p) * mass(kept);
-    let (mut low, mut high) = (0, kept.len());
+/// Bisection for the weight at the edge, over the bits of a float (of positive floats, they are in
+/// the order of the values): some thirty sums in vector code, whatever the distribution.
+pub(super) fn keep_nucleus(
+    kept: &mut Vec<Candidate>,
+    weights: &mut Vec<f32>,
+    softmax: Softmax,
+    top_p: f32,
+) {
+    weights.clear();
+    weights.extend(kept.iter().map(|candidate| softmax.weight(candidate.logit)));
+    let needed = f64::from(top_p) * mass_from(weights, 0.0);
+    let (mut low, mut high) = (0, 2f32.to_bits());
     while high - low > 1 {
-        let middle = usize::midpoint(low, high);
-        kept[low..high].select_nth_unstable_by(middle - low, best_first);
-        let better = mass(&kept[low..middle]);
-        if better >= missing {
-            high = middle;
-        } else {
-            missing -= better;
+        let middle = u32::midpoint(low, high);
+        if mass_from(weights, f32::from_bits(middle)) >= needed {
             low = middle;
+        } else {
+            high = middle;
         }
     }
-    kept.truncate(high);
+    let edge = f32::from_bits(low);
+    let missing = needed - mass_from(weights, f32::from_bits(high));
+    let mut at_edge = Vec::new();
+    let mut each = weights.iter();
+    kept.retain(|candidate| {
+        let weight = *each.next().expect("every candidate has a weight");
+        if weight == edge {
+            at_edge.push(*candidate);
+        }
+        weight > edge
+    });
+    at_edge.sort_unstable_by(best_first);
+    let few = (missing / f64::from(edge)).ceil().max(1.0);
+    kept.extend(at_edge.into_iter().take(few as usize));
 }
 
 /// The candidate at which the running sum of weights passes `uniform` (in [0, 1)) of the whole.
@@ -146,7 +162,7 @@ mod tests {
 
         #[test]
         fn the_nucleus_is_the_shortest_head_with_the_mass(row in rows(), top_p in 0.01f32..0.999) {
-            let softmax = Softmax { max: max(&row), temperature: 3.0, floor: f32::MIN };
+            let softmax = Softmax::new(max(&row), 3.0);
             let mut kept = Vec::new();
             select_floor(&row, nucleus_floor(&row, softmax, top_p), &mut kept);
             let (all, part) = (softmax.sum(&row), kept.iter());
@@ -155,7 +171,7 @@ mod tests {
 
             let mut kept = sorted(&row);
             kept.reverse();
-            keep_nucleus(&mut kept, softmax, top_p);
+            keep_nucleus(&mut kept, &mut Vec::new(), softmax, top_p);
             kept.sort_by(best_first);
             let expected = sorted(&row);
             prop_assert_eq!(&kept[..], &expected[..kept.len()]);

@@ -36,25 +36,46 @@ pub(super) fn position(row: &[f32], value: f32) -> Option<usize> {
     row[start..].iter().position(|&x| x == value).map(|offset| start + offset)
 }
 
+/// The sum of the weights that are at least `least`.
+pub(super) fn mass_from(weights: &[f32], least: f32) -> f64 {
+    let counted = |weight: f32| if weight >= least { weight } else { 0.0 };
+    weights.chunks(BLOCK).map(|block| f64::from(sum_of(block, counted))).sum()
+}
+
+/// The sum of `term` over a block, in lanes.
+#[inline(always)]
+fn sum_of(block: &[f32], term: impl Fn(f32) -> f32) -> f32 {
+    let mut lanes = [0.0f32; LANES];
+    let (chunks, rest) = block.as_chunks::<LANES>();
+    for chunk in chunks {
+        for (lane, &x) in lanes.iter_mut().zip(chunk) {
+            *lane += term(x);
+        }
+    }
+    lanes.iter().sum::<f32>() + rest.iter().map(|&x| term(x)).sum::<f32>()
+}
+
 /// The unnormalised softmax of a row: `exp((x - max) / temperature)` for every `x >= floor`, and 0
 /// below the floor.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Softmax {
-    pub(super) max: f32,
-    pub(super) temperature: f32,
+    max: f32,
+    temperature: f32,
+    /// From a difference of logits to a power of two.
+    scale: f32,
     pub(super) floor: f32,
 }
 
 impl Softmax {
-    /// The softmax of the model itself.
-    pub(super) fn plain(max: f32) -> Softmax {
-        Softmax { max, temperature: 1.0, floor: f32::NEG_INFINITY }
+    /// Without a floor; `max` is the largest value of the row.
+    pub(super) fn new(max: f32, temperature: f32) -> Softmax {
+        Softmax { max, temperature, scale: LOG2_E / temperature, floor: f32::MIN }
     }
 
     /// The weight of one value; 1 for the best.
     #[inline(always)]
     pub(super) fn weight(self, x: f32) -> f32 {
-        let weight = exp((x - self.max) / self.temperature);
+        let weight = exp2((x - self.max) * self.scale);
         if x >= self.floor { weight } else { 0.0 }
     }
 
@@ -69,14 +90,7 @@ impl Softmax {
     }
 
     fn block_sum(self, block: &[f32]) -> f32 {
-        let mut lanes = [0.0f32; LANES];
-        let (chunks, rest) = block.as_chunks::<LANES>();
-        for chunk in chunks {
-            for (lane, &x) in lanes.iter_mut().zip(chunk) {
-                *lane += self.weight(x);
-            }
-        }
-        lanes.iter().sum::<f32>() + rest.iter().map(|&x| self.weight(x)).sum::<f32>()
+        sum_of(block, |x| self.weight(x))
     }
 
     /// The entry at which the running sum of weights passes `uniform` (in [0, 1)) of the whole.
@@ -106,20 +120,21 @@ impl Softmax {
     }
 }
 
-/// `e^x` for `x <= 0`, with a relative error below `(3 + |x|) * 1e-7`; 0 below -80. Branch-free,
-/// unlike the library's, so that loops over it become vector code.
+/// `2^x` for `x <= 0`, with a relative error below 4e-7; 0 below -120. Branch-free, unlike the
+/// library's, so that loops over it become vector code.
 #[inline(always)]
-fn exp(x: f32) -> f32 {
+fn exp2(x: f32) -> f32 {
     /// Adding it rounds to a whole number, which then sits in the low bits of the sum.
     const ROUND: f32 = 12_582_912.0;
-    let power = x.max(-80.0) * LOG2_E;
+    const LEAST: f32 = -120.0;
+    let power = if x > LEAST { x } else { LEAST };
     let rounded = power + ROUND;
     let fraction = power - (rounded - ROUND);
     let scale = f32::from_bits(rounded.to_bits().wrapping_sub(ROUND.to_bits() - 127) << 23);
     // The Taylor series of 2^fraction; the fraction lies within half a unit of zero.
     let higher = [1.333_356e-3, 9.618_129e-3, 5.550_411e-2, 0.240_226_5, LN_2, 1.0];
     let series = higher.iter().fold(1.540_353e-4, |sum, term| sum * fraction + term);
-    if x < -80.0 { 0.0 } else { series * scale }
+    if x < LEAST { 0.0 } else { series * scale }
 }
 
 #[cfg(test)]
@@ -127,17 +142,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exp_agrees_with_the_library() {
-        for step in 0..80_000 {
+    fn powers_agree_with_the_library() {
+        for step in 0..120_000 {
             let x = -0.001 * step as f32;
-            let (ours, theirs) = (exp(x), x.exp());
-            assert!(
-                (ours - theirs).abs() <= (3.0 - x) * 1e-7 * theirs,
-                "exp({x}): {ours} against {theirs}"
-            );
+            let (ours, theirs) = (exp2(x), x.exp2());
+            assert!((ours - theirs).abs() <= 4e-7 * theirs, "2^{x}: {ours} against {theirs}");
         }
-        assert_eq!(exp(f32::NEG_INFINITY), 0.0);
-        assert_eq!(exp(0.0), 1.0);
+        assert_eq!(exp2(f32::NEG_INFINITY), 0.0);
+        assert_eq!(exp2(0.0), 1.0);
     }
 
     #[test]

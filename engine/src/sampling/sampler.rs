@@ -14,7 +14,7 @@ use super::row::{self, Softmax};
 #[derive(Debug, Default)]
 pub struct Scratch {
     candidates: Vec<Candidate>,
-    sums: Vec<f32>,
+    weights: Vec<f32>,
     raw: Vec<f32>,
 }
 
@@ -103,7 +103,7 @@ impl Sampler {
         }
         let uniform = unit(self.rng.next_u64());
         let SamplingParams { temperature, top_p, min_p, .. } = *self.params;
-        let mut softmax = Softmax { max, temperature, floor: f32::MIN };
+        let mut softmax = Softmax::new(max, temperature);
         softmax.floor = softmax.value_at(min_p.ln()).max(f32::MIN);
         let top_k = usize::try_from(self.params.top_k).unwrap_or(usize::MAX);
         let kept = &mut scratch.candidates;
@@ -113,10 +113,10 @@ impl Sampler {
             let floor = candidates::nucleus_floor(row, softmax, top_p);
             candidates::select_floor(row, floor, kept);
         } else {
-            return softmax.draw(row, uniform, &mut scratch.sums).map(|token| token as u32);
+            return softmax.draw(row, uniform, &mut scratch.weights).map(|token| token as u32);
         }
         if top_p < 1.0 {
-            candidates::keep_nucleus(kept, softmax, top_p);
+            candidates::keep_nucleus(kept, &mut scratch.weights, softmax, top_p);
         }
         candidates::draw(kept, softmax, uniform)
     }
@@ -130,7 +130,7 @@ fn unit(bits: u64) -> f64 {
 /// The model's own log-probabilities: of `token`, and of the `top` best.
 fn logprobs(raw: &[f32], token: u32, top: u32) -> TokenLogprobs {
     let max = row::max(raw);
-    let log_sum = Softmax::plain(max).sum(raw).ln() as f32;
+    let log_sum = Softmax::new(max, 1.0).sum(raw).ln() as f32;
     let logprob = |logit: f32| logit - max - log_sum;
     let mut top = candidates::sorted_top_k(raw, top as usize);
     for (_, value) in &mut top {
