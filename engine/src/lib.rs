@@ -1,9 +1,9 @@
 //! The engine: one thread that plans, runs and completes steps; the handle that submits work to it;
 //! sampling, text assembly, calibration and the simulated runner.
 //!
-//! [`start()`] measures the runner and gives a [`Handle`]; [`Handle::submit`] asks the gate and gives
-//! a [`TokenStream`]. Every admitted request ends in exactly one terminal state, whatever happens
-//! to clients, steps or the thread.
+//! [`start()`] measures the runner and gives a [`Handle`]; [`Handle::submit`] asks the gate and
+//! gives a [`TokenStream`]. Every admitted request ends in exactly one terminal state, whatever
+//! happens to clients, steps or the thread.
 
 mod active;
 mod batch;
