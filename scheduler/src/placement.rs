@@ -90,12 +90,13 @@ struct Delay {
 impl Timeline {
     /// Looks up where `candidate` would go and when it would have its tokens, if nobody came later.
     pub(crate) fn place(&self, rules: &Rules<'_>, candidate: &Candidate) -> Placement {
-        let queue = &self.entries[self.decoding..];
+        let queue = &self.hot[self.decoding..];
         let fixed = self.fixed - self.decoding;
-        let behind = queue[fixed..].partition_point(|entry| entry.key <= candidate.key) + fixed;
+        let behind =
+            queue[fixed..].partition_point(|hot| self.entry(hot).key <= candidate.key) + fixed;
         let index = self.decoding + behind;
         let (ahead, mut leftover) = match behind.checked_sub(1) {
-            Some(before) => (self.first(self.decoding + before), queue[before].leftover),
+            Some(before) => (self.first(&queue[before]), self.entry(&queue[before]).leftover),
             None => (self.base, 0),
         };
         let slot = self.wait_for_slot(rules, candidate, index, ahead);
@@ -107,7 +108,13 @@ impl Timeline {
         let segment = &self.segments[at];
         let budget = rules.prefill_budget(segment, 0);
         let base = cost.decode(segment.decode_seqs, segment.context_tokens, 1);
-        let fill = Fill::new(cost, candidate, leftover, budget, self.entries.get(index));
+        let fill = Fill::new(
+            cost,
+            candidate,
+            leftover,
+            budget,
+            self.hot.get(index).map(|hot| self.entry(hot)),
+        );
         let first = slot
             .time
             .plus(fill.before)
@@ -115,7 +122,7 @@ impl Timeline {
             .plus(fill.own)
             .plus(fill.after);
         let start_step = self.step_at(at, slot.time);
-        let last_in_queue = index == self.entries.len();
+        let last_in_queue = index == self.hot.len();
         let from = start_step + if last_in_queue { fill.steps } else { 0 };
         let until = from.saturating_add(candidate.steps);
         let decode = self.time_of(cost, until).minus(self.time_of(cost, from));
@@ -145,8 +152,8 @@ impl Timeline {
         index: usize,
         ahead: Micros,
     ) -> Slot {
-        if index < self.entries.len() {
-            let time = self.start(index).max(ahead);
+        if let Some(occupant) = self.hot.get(index) {
+            let time = self.start(occupant).max(ahead);
             let before = self.segment_at(time).saturating_sub(1);
             let blocks = time > ahead && self.has_slots(rules, candidate, before);
             return Slot { time, blocks };
@@ -203,17 +210,17 @@ impl Timeline {
             class: candidate.class,
             key: candidate.key,
             promise: candidate.promise,
-            start: at.start,
             first: at.first,
             finish: at.finish,
             todo: candidate.todo,
             leftover: at.leftover,
         };
         let finish_step = first_step.saturating_add(candidate.steps);
-        let mut hot = Hot::new(first_step, finish_step);
+        let mut hot =
+            Hot::new(self.entries.len(), at.start.minus(self.base), first_step, finish_step);
         entry.protect(&mut hot, rules.view.now, margin);
         self.hot.insert(at.index, hot);
-        self.entries.insert(at.index, entry);
+        self.entries.push(entry);
     }
 
     /// The steps of the candidate get longer and fuller.
@@ -257,12 +264,12 @@ impl Timeline {
         after
     }
 
-    fn start(&self, index: usize) -> Micros {
-        self.entries[index].start.plus(Micros(self.hot[index].start_delay as u64))
+    fn start(&self, hot: &Hot) -> Micros {
+        self.base.plus(Micros(hot.start as u64))
     }
 
-    fn first(&self, index: usize) -> Micros {
-        self.entries[index].first.plus(Micros(self.hot[index].first_delay as u64))
+    fn first(&self, hot: &Hot) -> Micros {
+        self.entry(hot).first.plus(Micros(hot.first_delay as u64))
     }
 
     /// The last segment that has begun by `time`, or the first one.
@@ -319,7 +326,8 @@ struct Delays {
     /// The step that completes the last prefill behind it, if anybody is behind.
     backlog_end: Option<i32>,
     steps: i32,
-    step_ns: i64,
+    /// What it adds to a step that it decodes in, 1/256 us.
+    step_cost: i64,
     queue: i64,
     takes_slot: bool,
 }
@@ -338,7 +346,7 @@ impl Delays {
             work,
             backlog_end: line.hot[at.index..].last().map(|hot| hot.first_step),
             steps: to_i32(u64::from(candidate.steps)),
-            step_ns: i64::from(to_i32(candidate.step_ns)),
+            step_cost: i64::from(to_i32(candidate.step_ns.saturating_mul(32) / 125)),
             queue: i64::from(to_i32(at.queue_delay.0)),
             takes_slot: at.takes_slot,
         }
@@ -346,8 +354,9 @@ impl Delays {
 
     /// What the decode steps shared until `step` cost.
     fn shared(&self, step: i32) -> i64 {
-        let steps = (step - self.start_step - self.prefill_steps).clamp(0, self.steps);
-        self.step_ns * i64::from(steps) / 1_000
+        let first_step = self.start_step.saturating_add(self.prefill_steps);
+        let steps = step.saturating_sub(first_step).clamp(0, self.steps);
+        (self.step_cost * i64::from(steps)) >> 8
     }
 
     /// What its prefill adds to the steps until `step`. While others wait behind it, their steps are
@@ -381,11 +390,8 @@ impl Delays {
 
     /// Of one who is behind. Where slots or blocks bind, everybody moves to the next release.
     fn behind(&self, line: &Timeline, index: usize, hot: &Hot) -> Delay {
-        let release = if self.takes_slot && index + 1 < line.entries.len() {
-            line.start(index + 1).minus(line.start(index)).0 as i64
-        } else {
-            0
-        };
+        let next = line.hot.get(index + 1).filter(|_| self.takes_slot);
+        let release = next.map_or(0, |next| i64::from(next.start) - i64::from(hot.start));
         let start = self.queue.max(release);
         let first = start + self.shared(hot.first_step);
         let last = start + self.shared(hot.finish_step);
@@ -395,7 +401,7 @@ impl Delays {
 
 impl Hot {
     fn shift(&mut self, delay: &Delay) {
-        self.start_delay = self.start_delay.saturating_add(narrow(delay.start));
+        self.start = self.start.saturating_add(narrow(delay.start));
         self.first_delay = self.first_delay.saturating_add(narrow(delay.first));
         self.last_delay = self.last_delay.saturating_add(narrow(delay.last));
         self.first_slack = less(self.first_slack, narrow(delay.first));

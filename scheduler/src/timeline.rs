@@ -24,6 +24,8 @@ const UNPROTECTED: i32 = i32::MAX;
 /// What a delay does to one entry: scanned for each candidate. Microseconds and steps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hot {
+    /// Where the rest of it lies.
+    entry: u32,
     /// Steps from the base until the first and the last token.
     pub(crate) first_step: i32,
     pub(crate) finish_step: i32,
@@ -32,8 +34,9 @@ pub(crate) struct Hot {
     pub(crate) first_slack: i32,
     pub(crate) last_slack: i32,
     pub(crate) gap_slack: i32,
+    /// When it has its slot, from the base.
+    pub(crate) start: i32,
     /// Delays by candidates that were inserted since the build.
-    pub(crate) start_delay: i32,
     pub(crate) first_delay: i32,
     pub(crate) last_delay: i32,
 }
@@ -45,7 +48,6 @@ pub(crate) struct Entry {
     pub(crate) class: Class,
     pub(crate) key: Key,
     pub(crate) promise: Promise,
-    pub(crate) start: Micros,
     pub(crate) first: Micros,
     pub(crate) finish: Micros,
     /// Prefill tokens that it still needs.
@@ -81,11 +83,12 @@ impl Margins {
 #[derive(Clone, Debug)]
 pub struct Timeline {
     pub(crate) base: Micros,
-    /// The first entries decode, the next ones (up to `fixed`) run already and cannot be overtaken,
-    /// the rest waits, next one first.
+    /// Of `hot`, the first ones decode, the next ones (up to `fixed`) run already and cannot be
+    /// overtaken, the rest waits, next one first.
     pub(crate) decoding: usize,
     pub(crate) fixed: usize,
     pub(crate) hot: Vec<Hot>,
+    /// In order of the build, then of insertion.
     pub(crate) entries: Vec<Entry>,
     pub(crate) segments: Vec<Segment>,
     /// Requests that the scheduler knew, in order.
@@ -122,9 +125,10 @@ impl Timeline {
         let replay = Replay::new(rules, &items, line.decoding, line.fixed, used);
         let (fates, segments) = replay.run();
         for (entry, fate) in line.entries.iter_mut().zip(&fates) {
-            (entry.start, entry.first, entry.finish) = (fate.start, fate.first, fate.finish);
+            (entry.first, entry.finish) = (fate.first, fate.finish);
             entry.leftover = fate.leftover;
-            line.hot.push(Hot::new(fate.first_step, fate.finish_step));
+            let start = fate.start.minus(base);
+            line.hot.push(Hot::new(line.hot.len(), start, fate.first_step, fate.finish_step));
         }
         line.segments = segments;
         line.ids = scheduler.requests.keys().copied().collect();
@@ -179,15 +183,21 @@ impl Timeline {
     /// Predicted first and last token of every entry: one for each sequence that the scheduler had,
     /// one for each request that was admitted since.
     pub fn forecasts(&self) -> impl Iterator<Item = (RequestId, Micros, Micros)> {
-        self.entries.iter().zip(&self.hot).map(|(entry, hot)| {
+        self.hot.iter().map(|hot| {
+            let entry = self.entry(hot);
             let first = entry.first.plus(Micros(hot.first_delay as u64));
             (entry.id, first, entry.finish.plus(Micros(hot.last_delay as u64)))
         })
     }
 
+    pub(crate) fn entry(&self, hot: &Hot) -> &Entry {
+        &self.entries[hot.entry as usize]
+    }
+
     /// Computes every slack, as of `now` and with these margins.
     pub(crate) fn protect(&mut self, now: Micros, margins: &Margins) {
-        for (hot, entry) in self.hot.iter_mut().zip(&self.entries) {
+        for hot in &mut self.hot {
+            let entry = &self.entries[hot.entry as usize];
             let margin = margins.get(entry.class, entry.promise.exact);
             entry.protect(hot, now, margin);
         }
@@ -196,14 +206,14 @@ impl Timeline {
     /// Takes the delays of insertions into the forecasts, and tells the ledger of them.
     pub(crate) fn take_delays(&mut self) -> Vec<(RequestId, u32, u32)> {
         let mut delays = Vec::new();
-        for (hot, entry) in self.hot.iter_mut().zip(&mut self.entries) {
+        for hot in &mut self.hot {
+            let entry = &mut self.entries[hot.entry as usize];
             if hot.last_delay > 0 || hot.first_delay > 0 {
                 delays.push((entry.id, hot.first_delay as u32, hot.last_delay as u32));
             }
-            entry.start = entry.start.plus(Micros(hot.start_delay as u64));
             entry.first = entry.first.plus(Micros(hot.first_delay as u64));
             entry.finish = entry.finish.plus(Micros(hot.last_delay as u64));
-            (hot.start_delay, hot.first_delay, hot.last_delay) = (0, 0, 0);
+            (hot.first_delay, hot.last_delay) = (0, 0);
         }
         delays
     }
@@ -220,15 +230,16 @@ impl Timeline {
 }
 
 impl Hot {
-    /// Unprotected and undelayed.
-    pub(crate) fn new(first_step: u32, finish_step: u32) -> Hot {
+    /// Unprotected and undelayed; `start` is counted from the base.
+    pub(crate) fn new(entry: usize, start: Micros, first_step: u32, finish_step: u32) -> Hot {
         Hot {
+            entry: entry as u32,
             first_step: to_i32(u64::from(first_step)),
             finish_step: to_i32(u64::from(finish_step)),
             first_slack: UNPROTECTED,
             last_slack: UNPROTECTED,
             gap_slack: UNPROTECTED,
-            start_delay: 0,
+            start: to_i32(start.0),
             first_delay: 0,
             last_delay: 0,
         }
@@ -285,7 +296,6 @@ fn entry(seq: &Sequence, key: Key, todo: u32, base: Micros) -> Entry {
         class: seq.class,
         key,
         promise,
-        start: base,
         first: base,
         finish: base,
         todo,

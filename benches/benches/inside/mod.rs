@@ -1,0 +1,134 @@
+//! A scheduler and a gate with a given number of requests inside.
+
+use std::time::{Duration, Instant};
+
+use scheduler::{
+    Admission, AdmissionMode, Class, ClassConfig, ClassTable, CostModel, Deadline, Event,
+    FinishReason, Gate, GateConfig, Micros, OutputLength, Request, RequestId, Scheduler,
+    SchedulerConfig, SeqOutcome, SequenceSpec, Slo, Terminal, Timeline, policy,
+};
+
+/// An 8B model on one H100.
+pub(crate) const COST: CostModel = CostModel {
+    fixed_ns: 6_440_000,
+    per_seq_ns: 9_700,
+    per_context_token_ps: 42_670,
+    per_prefill_token_ns: 17_000,
+    per_prefill_span_ps: 660,
+};
+
+/// Up to 256 sequences run; the queue holds everybody else.
+pub(crate) fn config() -> SchedulerConfig {
+    let class = ClassConfig { slo: Slo::default(), max_waiting: 100_000, safety_permille: None };
+    SchedulerConfig {
+        num_blocks: 28_125,
+        block_size: 16,
+        max_num_seqs: 256,
+        max_num_batched_tokens: 2_048,
+        max_model_len: 8_192,
+        classes: ClassTable([class; 2]),
+    }
+}
+
+/// Request `id` of a mix of lengths, with a deadline that everybody here makes.
+pub(crate) fn request(id: u64, arrival: Micros) -> Request {
+    let spread = |most: u64| (id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) % most;
+    let max = 2_000 + spread(400) as u32;
+    let output = OutputLength { min: 0, max, predicted: 0, exact: true };
+    let prompt_tokens = 64 + spread(1_000) as u32;
+    let due = |seconds: u64| Some(arrival.plus(Micros(seconds * 1_000_000 + spread(5_000_000))));
+    Request {
+        id: RequestId(id),
+        class: if id % 4 == 0 { Class::Throughput } else { Class::Latency },
+        arrival,
+        deadline: Deadline { first_token: due(36_000), last_token: due(72_000), tpot: None },
+        retry: 0,
+        sequences: vec![SequenceSpec { prompt: 0, prompt_tokens, output }],
+    }
+}
+
+/// A scheduler and its gate, in the middle of their work.
+#[derive(Debug)]
+pub(crate) struct Inside {
+    /// The scheduler.
+    pub(crate) scheduler: Scheduler,
+    /// The gate.
+    pub(crate) gate: Gate,
+    /// The time.
+    pub(crate) now: Micros,
+    /// The next request's id.
+    pub(crate) next_id: u64,
+}
+
+impl Inside {
+    /// `outstanding` requests are inside, and as many of them as can be decode.
+    pub(crate) fn new(outstanding: u64) -> Inside {
+        let policy = || policy::by_name("deadline").expect("it is the default");
+        let gate_config = GateConfig { mode: AdmissionMode::Deadline, scheduler: config() };
+        let mut inside = Inside {
+            scheduler: Scheduler::new(config(), policy(), COST),
+            gate: Gate::new(gate_config, policy(), COST),
+            now: Micros(0),
+            next_id: 0,
+        };
+        for entered in 0..outstanding {
+            if entered % 100 == 0 {
+                let timeline = Timeline::build(inside.now, &inside.scheduler);
+                inside.gate.install(inside.now, timeline, COST);
+            }
+            inside.enter();
+        }
+        let mut steps = 0;
+        while inside.has_prefill() && steps < 1_000 {
+            inside.step();
+            steps += 1;
+        }
+        inside
+    }
+
+    /// One more request is admitted.
+    fn enter(&mut self) {
+        let mut request = request(self.next_id, self.now);
+        self.next_id += 1;
+        let admission = self.gate.admit(self.now, &mut request);
+        assert!(matches!(admission, Admission::Admit(_)), "{admission:?}");
+        self.scheduler.enqueue(&request);
+    }
+
+    /// Slots are free for sequences that wait.
+    fn has_prefill(&self) -> bool {
+        let counts = self.scheduler.counts();
+        counts.waiting > 0 && counts.running < config().max_num_seqs
+    }
+
+    /// Plans and completes a step; who finishes is replaced. Returns how long planning took.
+    pub(crate) fn step(&mut self) -> Duration {
+        let start = Instant::now();
+        let plan = self.scheduler.plan(self.now);
+        let took = start.elapsed();
+        self.now = self.now.plus(COST.step(&plan.load));
+        let sampled = plan.chunks.iter().filter(|chunk| chunk.sample);
+        let outcomes: Vec<SeqOutcome> = sampled
+            .map(|chunk| {
+                let (prompt, max) = lengths(chunk.seq.request);
+                if chunk.start + chunk.len == prompt + max - 1 {
+                    SeqOutcome::Finish(chunk.seq, FinishReason::Length)
+                } else {
+                    SeqOutcome::Continue(chunk.seq)
+                }
+            })
+            .collect();
+        for event in self.scheduler.complete(self.now, &plan, &outcomes) {
+            if let Event::RequestEnded(id, _) = event {
+                self.gate.finish(self.now, id, Terminal::Completed, &[], None, None);
+                self.enter();
+            }
+        }
+        took
+    }
+}
+
+fn lengths(id: RequestId) -> (u32, u32) {
+    let spec = request(id.0, Micros(0)).sequences[0];
+    (spec.prompt_tokens, spec.output.max)
+}
