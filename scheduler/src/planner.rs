@@ -256,3 +256,103 @@ impl StepState {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+    use crate::class::{ClassConfig, ClassTable, Slo};
+    use crate::cost::CostModel;
+    use crate::plan::{Chunk, SeqOutcome};
+    use crate::policy;
+    use crate::request::{Deadline, FinishReason, OutputLength, Request, SequenceSpec};
+    use crate::scheduler::SchedulerConfig;
+    use crate::sequence::MAX_PREEMPTIONS;
+
+    const COST: CostModel = CostModel {
+        fixed_ns: 1_000,
+        per_seq_ns: 1_000,
+        per_context_token_ps: 0,
+        per_prefill_token_ns: 1_000,
+        per_prefill_span_ps: 0,
+    };
+
+    fn scheduler(num_blocks: u32) -> Scheduler {
+        let class = ClassConfig { slo: Slo::default(), max_waiting: 10, safety_permille: None };
+        let config = SchedulerConfig {
+            num_blocks,
+            block_size: 4,
+            max_num_seqs: 8,
+            max_num_batched_tokens: 64,
+            max_model_len: 64,
+            classes: ClassTable([class; 2]),
+        };
+        Scheduler::new(config, policy::by_name("fcfs").unwrap(), COST)
+    }
+
+    fn request(id: u64, n: usize, prompt_tokens: u32, predicted: u32) -> Request {
+        let output = OutputLength { min: 0, max: 20, predicted, exact: false };
+        Request {
+            id: RequestId(id),
+            class: Class::Latency,
+            arrival: Micros(id),
+            deadline: Deadline::default(),
+            retry: 0,
+            sequences: vec![SequenceSpec { prompt: 0, prompt_tokens, output }; n],
+        }
+    }
+
+    /// Plans a step in which everybody goes on.
+    fn step(scheduler: &mut Scheduler) -> StepPlan {
+        let plan = scheduler.plan(Micros(0));
+        let sampled = plan.chunks.iter().filter(|chunk| chunk.sample);
+        let outcomes: Vec<_> = sampled.map(|chunk| SeqOutcome::Continue(chunk.seq)).collect();
+        scheduler.complete(Micros(0), &plan, &outcomes);
+        plan
+    }
+
+    #[test]
+    fn siblings_share_the_full_blocks_of_their_prompt() {
+        let mut scheduler = scheduler(32);
+        scheduler.enqueue(&request(1, 3, 10, 10));
+        let seq = |index| SeqId { request: RequestId(1), index };
+        let chunks = step(&mut scheduler).chunks;
+        assert_eq!(chunks, [Chunk { seq: seq(0), start: 0, len: 10, sample: true }]);
+        let chunks = step(&mut scheduler).chunks;
+        let rest = |index| Chunk { seq: seq(index), start: 8, len: 2, sample: true };
+        assert_eq!(chunks[1..], [rest(1), rest(2)]);
+        let first = scheduler.blocks(seq(0)).to_vec();
+        for index in [1, 2] {
+            let table = scheduler.blocks(seq(index));
+            assert_eq!(table[..2], first[..2], "full blocks are shared");
+            assert_ne!(table[2], first[2], "the block that is written to is its own");
+        }
+        assert_eq!(scheduler.counts().free_blocks, 32 - 5);
+    }
+
+    #[test]
+    fn who_outgrows_the_pool_is_preempted_a_bounded_number_of_times() {
+        let mut scheduler = scheduler(8);
+        for id in 0..3 {
+            scheduler.enqueue(&request(id, 1, 4, 2));
+        }
+        let mut preempted = [0; 3];
+        for _ in 0..200 {
+            let plan = scheduler.plan(Micros(0));
+            for seq in &plan.preempted {
+                preempted[seq.request.0 as usize] += 1;
+            }
+            let outcome = |chunk: &Chunk| match chunk.start + chunk.len {
+                23 => SeqOutcome::Finish(chunk.seq, FinishReason::Length),
+                _ => SeqOutcome::Continue(chunk.seq),
+            };
+            let sampled = plan.chunks.iter().filter(|chunk| chunk.sample);
+            let outcomes: Vec<_> = sampled.map(outcome).collect();
+            scheduler.complete(Micros(0), &plan, &outcomes);
+        }
+        assert!(scheduler.is_idle());
+        assert_eq!(preempted[0], 0, "the first to come keeps its blocks");
+        assert!(preempted[2] > 0 && preempted.iter().all(|n| *n <= MAX_PREEMPTIONS));
+    }
+}
