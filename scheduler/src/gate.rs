@@ -155,8 +155,8 @@ impl Gate {
         self.ledger.work(class)
     }
 
-    /// Sequences of a class that wait in the scheduler or are on their way to it, as of the installed
-    /// timeline: at most `max_waiting`.
+    /// Sequences of a class that wait in the scheduler or are on their way to it, as of the
+    /// installed timeline.
     #[must_use]
     pub const fn waiting(&self, class: Class) -> u32 {
         self.ledger.waiting(class)

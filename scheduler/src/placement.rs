@@ -359,8 +359,8 @@ impl Delays {
         (self.step_cost * i64::from(steps)) >> 8
     }
 
-    /// What its prefill adds to the steps until `step`. While others wait behind it, their steps are
-    /// full with it or without it: it only makes them more.
+    /// What its prefill adds to the steps until `step`. While others wait behind it, their steps
+    /// are full with it or without it: it only makes them more.
     fn prefill_until(&self, step: i32) -> i64 {
         match self.backlog_end {
             None => {
@@ -376,8 +376,8 @@ impl Delays {
         if index < self.index { self.ahead(hot) } else { self.behind(line, index, hot) }
     }
 
-    /// Of one who is ahead or decodes: what still decodes then is delayed, and what ends in the step
-    /// that the candidate fills up.
+    /// Of one who is ahead or decodes: what still decodes then is delayed, and what ends in the
+    /// step that the candidate fills up.
     fn ahead(&self, hot: &Hot) -> Delay {
         let first = if hot.first_step == self.start_step { self.filled } else { 0 };
         let last = match hot.finish_step.cmp(&self.start_step) {

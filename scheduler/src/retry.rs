@@ -4,8 +4,9 @@
 //! that retries return spread at the rate at which they can be served. The rate is what first
 //! attempts leave over, corrected by promises that turned out broken: a retry that came and was
 //! refused again lowers it, one that was admitted raises it. For a second a slot is kept for its
-//! retry against first attempts, as far as clients have come back lately. No hint or a constant one brings everybody back at once: in
-//! simulation 67 to 89 % of a burst gave up after two retries, with these slots 0 to 1 %.
+//! retry against first attempts, as far as clients have come back lately. No hint or a constant one
+//! brings everybody back at once: in simulation 67 to 89 % of a burst gave up after two retries,
+//! with these slots 0 to 1 %.
 
 use alloc::collections::VecDeque;
 

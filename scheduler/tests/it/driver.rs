@@ -113,8 +113,8 @@ pub(crate) struct Report {
     pub(crate) good_tokens: u64,
     pub(crate) ended: Micros,
     pub(crate) preemptions: u64,
-    /// By how much the last tokens that the gate forecasts after an admission differ from those of a
-    /// timeline built anew with it, per mille of the time to come.
+    /// By how much the last tokens that the gate forecasts after an admission differ from those of
+    /// a timeline built anew with it, per mille of the time to come.
     pub(crate) insertion_errors: Vec<u64>,
 }
 
