@@ -76,3 +76,6 @@ fn cors(origins: &[String]) -> CorsLayer {
         .allow_headers(AllowHeaders::mirror_request())
         .expose_headers(exposed.map(HeaderName::from_static))
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -86,7 +86,7 @@ fn spawn(
     router: Router,
     connections: &GracefulShutdown,
 ) {
-    let io = TokioIo::new(Impatient { stream, stalled: None });
+    let io = TokioIo::new(Impatient::new(stream));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
@@ -110,12 +110,16 @@ pub fn url(address: SocketAddr) -> String {
 }
 
 /// A stream that fails when the peer does not read for [`WRITE_TIMEOUT`].
-struct Impatient {
-    stream: TcpStream,
+struct Impatient<S> {
+    stream: S,
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
-impl Impatient {
+impl<S> Impatient<S> {
+    fn new(stream: S) -> Impatient<S> {
+        Impatient { stream, stalled: None }
+    }
+
     /// Passes on the result of a write, and measures how long there has been none.
     fn judge<T>(
         &mut self,
@@ -131,7 +135,7 @@ impl Impatient {
     }
 }
 
-impl AsyncRead for Impatient {
+impl<S: AsyncRead + Unpin> AsyncRead for Impatient<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -141,7 +145,7 @@ impl AsyncRead for Impatient {
     }
 }
 
-impl AsyncWrite for Impatient {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -174,20 +178,4 @@ impl AsyncWrite for Impatient {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_taken_port_says_what_to_do() {
-        let first = bind("127.0.0.1", 0).await.expect("a free port");
-        let port = first.local_addr().expect("bound").port();
-        let error = bind("127.0.0.1", port).await.unwrap_err();
-        assert!(format!("{error:#}").contains("--port"));
-    }
-
-    #[test]
-    fn the_url_can_be_opened() {
-        assert_eq!(url("0.0.0.0:80".parse().expect("an address")), "http://127.0.0.1:80");
-        assert_eq!(url("[::1]:80".parse().expect("an address")), "http://[::1]:80");
-    }
-}
+mod tests;
