@@ -21,6 +21,7 @@ DURATION="${DURATION:-90s}"
 PER_SLOT="${PER_SLOT:-${QUICK:+1}}"
 PER_SLOT="${PER_SLOT:-4}"
 LOADS="${LOADS:-0.5,1,2,4}"
+capacity="${CAPACITY:-}"
 SLO_MULTIPLE=4
 PEER_PACKAGES=(xllamacpp==2026.10.11549 gguf==0.19.0 numpy==2.4.6)
 
@@ -56,6 +57,7 @@ measure() { # measure LABEL closed|open ARGUMENTS...
 throughput() { measure "$1" closed --concurrency 1,8,32 --per-slot "$PER_SLOT" --timeout 10m; }
 
 overload() { # overload LABEL SLO_MS
+    [ -n "$capacity" ] || fail "give CAPACITY=requests-per-second, or measure sluice first"
     measure "$1" open --rate "$LOADS" --capacity "$capacity" --duration "$DURATION" \
         --timeout 30s --slo-e2e "${2}ms"
 }
@@ -132,8 +134,9 @@ for name in $SERVERS; do
 done
 
 {
-    echo "$(nproc) cores of $(sed -n 's/^model name\s*: //p' /proc/cpuinfo | head -n 1), $THREADS threads each," \
-        "$(date -u +%Y-%m-%d), commit $(git rev-parse --short HEAD)."
+    cpu=$(sed -n 's/^model name\s*: //p' /proc/cpuinfo | head -n 1)
+    echo "$(nproc) cores of $cpu, $THREADS threads each, $(date -u +%Y-%m-%d)," \
+        "commit $(git rev-parse --short HEAD)."
     echo "128 tokens in, 64 out; Poisson arrivals for $DURATION; clients give up after 30 s;" \
         "SLO: end to end within $SLO_MULTIPLE times the server's own unloaded latency."
     echo

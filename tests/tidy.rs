@@ -87,8 +87,8 @@ fn functions_fit_on_one_screen() {
     expect_none("functions exceed 70 lines", long);
 }
 
-/// Names and lengths of functions. In formatted code a body ends at the first line that is a closing
-/// brace in the column where the function begins.
+/// Names and lengths of functions. In formatted code a body ends at the first line that is a
+/// closing brace in the column where the function begins.
 fn functions(text: &str) -> impl Iterator<Item = (&str, usize)> {
     let lines: Vec<&str> = text.lines().collect();
     (0..lines.len()).filter_map(move |start| {
@@ -111,8 +111,18 @@ fn function_name(line: &str) -> Option<&str> {
 
 #[test]
 fn the_length_of_a_function_is_told_right() {
-    let text = "impl X {\n    pub async fn a(&self) -> u8 {\n        if x {\n        }\n    }\n\n    \
-                fn b() {}\n}\nfn c<T>() {\n}\n";
+    let text = "\
+impl X {
+    pub async fn a(&self) -> u8 {
+        if x {
+        }
+    }
+
+    fn b() {}
+}
+fn c<T>() {
+}
+";
     let found: Vec<_> = functions(text).collect();
     assert_eq!(found, [("a", 4), ("c", 2)]);
 }

@@ -5,9 +5,10 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 . .ci/lib.sh
 
+PYTHON_PACKAGES=(openai==3.57.0 httpx==0.28.1 pytest==9.2.0 pytest-timeout==2.4.0)
 NPM_CLIENT="openai@7.59.0"
 
-python=$(venv clients openai==3.57.0 httpx==0.28.1 pytest==9.2.0 pytest-timeout==2.4.0 jsonschema==4.26.0)/bin/python
+python=$(venv clients "${PYTHON_PACKAGES[@]}")/bin/python
 npm_dir="$SLUICE_CACHE/npm"
 if [ "$(cat "$npm_dir/packages" 2>/dev/null)" != "$NPM_CLIENT" ]; then
     need 'command -v npm' npm

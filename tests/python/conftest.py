@@ -63,7 +63,8 @@ def post(http, model):
 
     def post(path, body, **headers):
         body = {"model": model, **body}
-        return http.post(path, json=body, headers={k.replace("_", "-"): v for k, v in headers.items()})
+        headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        return http.post(path, json=body, headers=headers)
 
     return post
 

@@ -96,7 +96,9 @@ def test_tokenize_counts_what_usage_counts(complete, http):
     assert counted["count"] == len(counted["tokens"]) == complete(prompt=text).usage.prompt_tokens
 
 
-@pytest.mark.parametrize("text", ["plain", "  spaces  ", "tabs\tand\nlines", "日本語 🎏 naïve", "a" * 300])
+@pytest.mark.parametrize(
+    "text", ["plain", "  spaces  ", "tabs\tand\nlines", "日本語 🎏 naïve", "a" * 300]
+)
 def test_tokens_give_the_text_back(http, text):
     tokens = http.post("/tokenize", json={"prompt": text}).json()["tokens"]
     assert http.post("/detokenize", json={"tokens": tokens}).json()["prompt"] == text

@@ -11,8 +11,9 @@ def test_chat_stream_equals_the_whole(chat):
 
 
 def test_completion_stream_equals_the_whole(complete):
-    stream = list(complete(stream=True, max_tokens=24))
-    assert "".join(chunk.choices[0].text for chunk in stream) == complete(max_tokens=24).choices[0].text
+    stream = complete(stream=True, max_tokens=24)
+    joined = "".join(chunk.choices[0].text for chunk in stream)
+    assert joined == complete(max_tokens=24).choices[0].text
 
 
 def test_the_role_is_said_once_and_first(chat):
@@ -41,7 +42,8 @@ def test_usage_is_the_last_chunk_if_asked_for(complete):
 
 def test_usage_so_far_in_every_chunk(complete):
     options = {"include_usage": True, "continuous_usage_stats": True}
-    counts = [chunk.usage.completion_tokens for chunk in complete(stream=True, stream_options=options)]
+    chunks = complete(stream=True, stream_options=options)
+    counts = [chunk.usage.completion_tokens for chunk in chunks]
     assert counts == sorted(counts) and counts[-1] == 12
 
 

@@ -1,8 +1,8 @@
 //! Finds the `sluice` binary, and builds it first where it is older than its sources.
 //!
 //! Cargo does not hand a package's binary to the tests of another package. Both `cargo test` and
-//! nextest put this test's executable into `target/<profile>/deps`, so the binary lies one folder up,
-//! with a file beside it that lists every source it was made of.
+//! nextest put this test's executable into `target/<profile>/deps`, so the binary lies one folder
+//! up, with a file beside it that lists every source it was made of.
 
 use std::fs;
 use std::path::{Path, PathBuf};
