@@ -77,7 +77,7 @@ async fn the_same_burst_waits_where_nothing_is_refused() {
 async fn what_an_idle_server_cannot_do_is_no_reason_to_retry() {
     let server = slow("", &[]);
     let body = request(1, 200);
-    for header in ["x-slo-ttft-ms: 20", "x-request-deadline-ms: 20"] {
+    for header in ["x-slo-ttft-ms: 100", "x-request-deadline-ms: 100"] {
         let reply = server.post_with("/v1/completions", &body, &[header]).await;
         assert_eq!(reply.status, 400, "{header}: {}", reply.text());
         assert_eq!(reply.error()["code"], "deadline_unsatisfiable");
@@ -86,6 +86,15 @@ async fn what_an_idle_server_cannot_do_is_no_reason_to_retry() {
     }
     let within = ["x-slo-ttft-ms: 5000"];
     assert_eq!(server.post_with("/v1/completions", &body, &within).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_deadline_that_has_passed_is_refused_and_not_promoted() {
+    let server = slow("", &[]);
+    let headers = ["x-request-deadline-ms: 0"];
+    let reply = server.post_with("/v1/completions", &request(1, 4), &headers).await;
+    assert_eq!((reply.status, &reply.error()["code"]), (429, &json!("expired")));
+    check_retry(&reply);
 }
 
 #[tokio::test]

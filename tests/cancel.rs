@@ -38,7 +38,7 @@ async fn leave_early(server: Arc<Server>, seed: u64) {
 }
 
 #[tokio::test]
-async fn a_thousand_clients_that_leave_take_nothing_with_them() {
+async fn a_thousand_disconnects_leave_nothing_behind() {
     for admission in ["deadline", "none"] {
         let server =
             Arc::new(Server::simulated(&["--max-num-seqs", "16", "--admission", admission]));
@@ -80,17 +80,28 @@ async fn next_request(server: &Server) -> Reply {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_a_queue_makes_room_for_the_next() {
-    // One sequence at a time, and an answer that takes far longer than this test may.
+async fn clients_that_leave_a_queue_make_room() {
+    // One sequence at a time, and answers that take far longer than this test may.
     let args = ["--max-num-seqs", "1", "--admission", "none", "--scheduling-policy", "fcfs"];
-    let server = Server::simulated(&args);
-    let endless = json!({"prompt": "x", "max_tokens": 1_000, "ignore_eos": true, "stream": true});
-    let path = "/v1/completions";
-    let running = server.begin(Method::POST, path, endless.to_string(), &[]).await;
-    let waiting = server.begin(Method::POST, path, endless.to_string(), &[]);
-    // It waits: no answer begins while the first one runs.
-    assert!(timeout(Duration::from_millis(50), waiting).await.is_err());
+    let server = Server::configured("", &[&["--runner", "simulated"][..], &args].concat());
+    let endless = json!({"prompt": "x", "max_tokens": 4_000, "ignore_eos": true, "stream": true});
+    let endless = || server.begin(Method::POST, "/v1/completions", endless.to_string(), &[]);
+    let running = endless().await;
+    let waiting = endless().await;
+    counts_become(&server, 1.0, 1.0).await;
+    drop(waiting);
+    counts_become(&server, 1.0, 0.0).await;
     drop(running);
     assert_eq!(next_request(&server).await.status, 200);
     server.idle().await;
+}
+
+/// Waits until so many sequences run and so many wait.
+async fn counts_become(server: &Server, running: f64, waiting: f64) {
+    let counts = ["vllm:num_requests_running", "vllm:num_requests_waiting"];
+    server
+        .metrics_where("the expected counts", |scrape| {
+            counts.map(|name| scrape.sum(name, &[])) == [running, waiting]
+        })
+        .await;
 }

@@ -6,7 +6,7 @@ mod admission;
 mod cancel;
 mod clients;
 mod errors;
-//mod metrics;
+mod metrics;
 mod openai_shapes;
 mod shutdown;
 mod startup_errors;

@@ -75,20 +75,20 @@ fn a_misspelt_setting() {
     check(&["--runner", "simulated", "--config", &path], &["max_num_seqz"]);
     let config = file(".toml", b"[class.latency]\nslo_ttft = \"soon\"\n");
     let path = config.path().to_string_lossy();
-    check(&["--runner", "simulated", "--config", &path], &["slo_ttft"]);
+    check(&["--runner", "simulated", "--config", &path], &["slo_ttft", "soon"]);
     check(&["--runner", "simulated", "--config", "/no/such.toml"], &["/no/such.toml"]);
 }
 
 #[test]
 fn a_value_that_makes_no_sense() {
-    for (flag, value) in [
-        ("--scheduling-policy", "luck"),
-        ("--slo-ttft", "soon"),
-        ("--max-num-seqs", "0"),
-        ("--overload-status", "200"),
-        ("--kv-cache-memory", "many"),
+    for (flag, value, expected) in [
+        ("--scheduling-policy", "luck", "luck"),
+        ("--slo-ttft", "soon", "--slo-ttft"),
+        ("--max-num-seqs", "0", "max_num_seqs"),
+        ("--overload-status", "200", "429, 503 or 529"),
+        ("--kv-cache-memory", "many", "--kv-cache-memory"),
     ] {
-        check(&["--runner", "simulated", flag, value], &[value]);
+        check(&["--runner", "simulated", flag, value], &[expected]);
     }
 }
 

@@ -44,8 +44,8 @@ async function completion(client, model) {
 async function refusal(client, model) {
   let requests = 0;
   const counting = new OpenAI({ ...options, fetch: (...args) => (requests++, fetch(...args)) });
-  const headers = { "x-slo-ttft-ms": "0.01" };
-  const request = { model, prompt: "x", max_tokens: 4 };
+  const headers = { "x-slo-ttft-ms": "20" };
+  const request = { model, prompt: "one word after another ".repeat(100), max_tokens: 4 };
   await assert.rejects(counting.completions.create(request, { headers }), (error) => {
     assert.equal(error.status, 400);
     assert.equal(error.code, "deadline_unsatisfiable");

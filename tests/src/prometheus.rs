@@ -62,15 +62,23 @@ impl Server {
     /// Waits until the server is idle, and gives the scrape that shows it.
     ///
     /// # Panics
-    /// If it does not become idle in ten seconds.
+    /// If it does not become idle.
     pub async fn idle(&self) -> Scrape {
-        for _ in 0..1_000 {
+        self.metrics_where("idle", Scrape::is_idle).await
+    }
+
+    /// Scrapes until `holds` is true of a scrape, and gives that one.
+    ///
+    /// # Panics
+    /// If it does not become true in half a minute; says that it was to become `what`.
+    pub async fn metrics_where(&self, what: &str, holds: impl Fn(&Scrape) -> bool) -> Scrape {
+        for _ in 0..3_000 {
             let scrape = self.metrics().await;
-            if scrape.is_idle() {
+            if holds(&scrape) {
                 return scrape;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        panic!("not idle: {:#?}", self.metrics().await);
+        panic!("not {what}: {:#?}", self.metrics().await);
     }
 }
