@@ -5,6 +5,10 @@
 //! server must use no processor time, and a busy one must leave room to the network threads. So
 //! whoever waits first spins for some tens of microseconds, then yields its core to others for half
 //! a millisecond, then parks.
+//!
+//! A region takes whoever comes: its caller starts at once, workers join while there is work left,
+//! and the caller waits only for those who have joined. A worker that sleeps, or whose core is busy
+//! with something else, delays nobody.
 
 use std::any::Any;
 use std::cell::UnsafeCell;
@@ -12,7 +16,7 @@ use std::hint;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
@@ -24,7 +28,7 @@ const SPINS: usize = 2000;
 /// How long a waiter yields before it parks: longer than the gap between two steps.
 const YIELD: Duration = Duration::from_micros(500);
 
-/// A fixed set of threads that run one task at a time, all of them together.
+/// A fixed set of threads that work on one region at a time, all of them together.
 ///
 /// A panic in a task reaches the caller of the region once every thread has left it; the pool
 /// stays usable. A region that is started while another one runs (from within a task, or by another
@@ -36,21 +40,27 @@ pub struct Pool {
     running: Mutex<()>,
 }
 
-/// What the caller and the workers share. The job is written before `epoch` moves on and read
-/// after, and not written again before `pending` is back at zero.
+/// What the caller and the workers share.
+///
+/// `state` is the number of the region in the upper half, whether it is open, and how many workers
+/// are in it. The caller writes `job` while the region is closed and empty, then opens the next
+/// one; a worker reads it after it has entered, which it can do only while the region is open.
 #[derive(Debug)]
 struct Shared {
-    epoch: Padded,
-    pending: Padded,
+    state: State,
     job: UnsafeCell<Option<Job>>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     stop: AtomicBool,
 }
 
-/// A counter on its own cache line.
+/// On its own cache line, because workers spin on it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Padded(AtomicUsize);
+struct State(AtomicU64);
+
+const REGION: u64 = 1 << 32;
+const OPEN: u64 = 1 << 31;
+const INSIDE: u64 = OPEN - 1;
 
 struct Job {
     task: *const (dyn Fn(usize) + Sync),
@@ -63,8 +73,8 @@ impl std::fmt::Debug for Job {
     }
 }
 
-// SAFETY: `job` is the only part that is not `Sync` by itself; the epoch protocol above orders its
-// writes and reads, and the task it points to is `Sync`.
+// SAFETY: `job` is the only part that is not `Sync` by itself; `state` orders its writes and reads
+// (see there), and the task that it points to is `Sync`.
 unsafe impl Sync for Shared {}
 // SAFETY: the task is `Sync`, so a pointer to it may be used from another thread.
 unsafe impl Send for Shared {}
@@ -75,8 +85,7 @@ impl Pool {
     #[must_use]
     pub fn new(threads: usize) -> Pool {
         let shared = Arc::new(Shared {
-            epoch: Padded::default(),
-            pending: Padded::default(),
+            state: State::default(),
             job: UnsafeCell::new(None),
             panic: Mutex::new(None),
             stop: AtomicBool::new(false),
@@ -92,17 +101,33 @@ impl Pool {
     }
 
     /// Runs `task(worker)` once for each worker in `0..threads()` and returns when all are done.
-    /// Tasks must not wait for each other.
+    /// A thread may run several of them, one after the other, so they must not wait for each other.
     pub fn run(&self, task: &(dyn Fn(usize) + Sync)) {
+        let next = AtomicUsize::new(0);
+        self.region(&|_thread| {
+            loop {
+                let worker = next.fetch_add(1, Ordering::Relaxed);
+                if worker >= self.threads() {
+                    break;
+                }
+                task(worker);
+            }
+        });
+    }
+
+    /// Runs `work(thread)` on the caller (thread 0) and on every worker that comes before the
+    /// caller's call returns. So `work` takes from a common store until that is empty.
+    fn region(&self, work: &(dyn Fn(usize) + Sync)) {
         let Ok(guard) = self.running.try_lock() else {
-            return (0..self.threads()).for_each(task);
+            return work(0);
         };
         if self.workers.is_empty() {
-            return task(0);
+            return work(0);
         }
-        self.start(task);
-        let own = panic::catch_unwind(AssertUnwindSafe(|| task(0)));
-        wait_until(|| self.shared.pending.0.load(Ordering::Acquire) == 0);
+        self.open(work);
+        let own = panic::catch_unwind(AssertUnwindSafe(|| work(0)));
+        self.shared.state.0.fetch_and(!OPEN, Ordering::AcqRel);
+        wait_until(|| self.shared.state.0.load(Ordering::Acquire) & INSIDE == 0);
         let theirs = lock(&self.shared.panic).take();
         // Released before unwinding, or the lock would be poisoned and the pool serial for good.
         drop(guard);
@@ -111,15 +136,15 @@ impl Pool {
         }
     }
 
-    /// Hands `task` to the workers. The caller must not return before `pending` is zero.
-    fn start(&self, task: &(dyn Fn(usize) + Sync)) {
-        let task: *const (dyn Fn(usize) + Sync + '_) = task;
-        // SAFETY: only the lifetime changes; `run` outlasts every use, see there.
+    /// Opens the next region. The caller must not return before it is closed and empty.
+    fn open(&self, work: &(dyn Fn(usize) + Sync)) {
+        let task: *const (dyn Fn(usize) + Sync + '_) = work;
+        // SAFETY: only the lifetime changes; `region` outlasts every use, see there.
         let task: *const (dyn Fn(usize) + Sync) = unsafe { std::mem::transmute(task) };
-        // SAFETY: `running` is held and no worker is in a region, so nobody else touches the job.
+        // SAFETY: `running` is held and the region is closed and empty, so nobody else touches it.
         unsafe { *self.shared.job.get() = Some(Job { task, caller: thread::current() }) };
-        self.shared.pending.0.store(self.workers.len(), Ordering::Relaxed);
-        self.shared.epoch.0.fetch_add(1, Ordering::Release);
+        // Closed and empty: adding carries into the number only.
+        self.shared.state.0.fetch_add(REGION + OPEN, Ordering::Release);
         for worker in &self.workers {
             worker.thread().unpark();
         }
@@ -137,7 +162,8 @@ impl Pool {
         self.for_ranges_with_worker(items, size, |_worker, range| task(range));
     }
 
-    /// Like [`Pool::for_ranges`]; the task also learns which worker runs it.
+    /// Like [`Pool::for_ranges`]; the task also learns which thread
+    /// runs it, a number below [`Pool::threads`].
     pub fn for_ranges_with_worker(
         &self,
         items: usize,
@@ -155,7 +181,7 @@ impl Pool {
                 task(worker, start..items.min(start + size));
             }
         };
-        if items <= size { work(0) } else { self.run(&work) }
+        if items <= size { work(0) } else { self.region(&work) }
     }
 
     /// Splits `out` into rows of `row_len` (the last may be shorter) and runs `task(row, slice)`
@@ -189,7 +215,7 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
-        self.shared.epoch.0.fetch_add(1, Ordering::Release);
+        self.shared.state.0.fetch_add(REGION, Ordering::Release);
         for worker in self.workers.drain(..) {
             worker.thread().unpark();
             // A worker catches every panic of its tasks, so it ends in the ordinary way.
@@ -205,29 +231,51 @@ fn spawn(worker: usize, shared: &Arc<Shared>) -> Option<JoinHandle<()>> {
 }
 
 impl Shared {
-    /// The life of a worker: each region once, until the pool stops.
+    /// The life of a worker: each region at most once, until the pool stops.
     fn work(&self, worker: usize) {
         let mut seen = 0;
         loop {
-            wait_until(|| self.epoch.0.load(Ordering::Acquire) != seen);
-            seen = seen.wrapping_add(1);
+            wait_until(|| self.state.0.load(Ordering::Acquire) / REGION != seen);
             if self.stop.load(Ordering::Relaxed) {
                 return;
             }
-            self.take_part(worker);
+            let (region, entered) = self.enter();
+            seen = region;
+            if entered {
+                self.take_part(worker);
+            }
         }
     }
 
+    /// Enters the current region unless it is closed already; says which one it is.
+    fn enter(&self) -> (u64, bool) {
+        let mut state = self.state.0.load(Ordering::Acquire);
+        while state & OPEN != 0 {
+            let inside = state + 1;
+            match self.state.0.compare_exchange_weak(
+                state,
+                inside,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => return (state / REGION, true),
+                Err(now) => state = now,
+            }
+        }
+        (state / REGION, false)
+    }
+
     fn take_part(&self, worker: usize) {
-        // SAFETY: the epoch has moved on, so the job is written; it stays until `pending` is zero.
-        let job = unsafe { (*self.job.get()).as_ref() }.expect("the job is set before the epoch");
+        // SAFETY: this worker is in the region, so the job is set and stays until it has left.
+        let job = unsafe { (*self.job.get()).as_ref() }.expect("a region opens with its job set");
         let caller = job.caller.clone();
-        // SAFETY: the caller keeps the task alive until `pending` is zero.
+        // SAFETY: the caller keeps the task alive until every worker has left.
         let task = unsafe { &*job.task };
         if let Err(payload) = panic::catch_unwind(AssertUnwindSafe(|| task(worker))) {
             lock(&self.panic).get_or_insert(payload);
         }
-        if self.pending.0.fetch_sub(1, Ordering::AcqRel) == 1 {
+        let left = self.state.0.fetch_sub(1, Ordering::AcqRel) - 1;
+        if left & (OPEN | INSIDE) == 0 {
             caller.unpark();
         }
     }
@@ -289,9 +337,10 @@ impl<'a, T> Disjoint<'a, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Barrier;
 
     #[test]
-    fn every_worker_takes_part_in_every_region() {
+    fn every_worker_runs_once_in_every_region() {
         for threads in 1..=4 {
             let pool = Pool::new(threads);
             let counts: Vec<_> = (0..threads).map(|_| AtomicUsize::new(0)).collect();
@@ -350,15 +399,15 @@ mod tests {
     }
 
     #[test]
-    fn parked_workers_wake_up() {
+    fn workers_come_also_when_they_were_parked() {
         let pool = Pool::new(2);
-        for _ in 0..3 {
-            thread::sleep(2 * YIELD + Duration::from_millis(2));
-            let count = AtomicUsize::new(0);
-            pool.run(&|_| {
-                count.fetch_add(1, Ordering::Relaxed);
+        for nap in [Duration::ZERO, 2 * YIELD, 20 * YIELD] {
+            thread::sleep(nap);
+            // Both items have to be under way at once, so two threads have to be there.
+            let both = Barrier::new(2);
+            pool.for_each(2, |_| {
+                both.wait();
             });
-            assert_eq!(count.into_inner(), 2);
         }
     }
 }

@@ -5,7 +5,6 @@
 //! 8 groups of at most 2 * 15 * 127 are 30,480. For 8-bit weights a group fills the 16 bits, and the
 //! sign moves from the weight to the activation.
 
-use super::pack::Panel;
 use super::product::{STRIP, for_rows};
 use crate::activations::{BLOCK, Block};
 use std::arch::x86_64::*;
@@ -13,13 +12,16 @@ use std::arch::x86_64::*;
 const LANES: usize = 8;
 /// Vectors of a block: 4 columns each.
 const GROUPS: usize = BLOCK / 4;
+/// Bytes of the columns of a block, where its scales begin.
+const Q4_COLUMNS: usize = LANES * BLOCK / 2;
+const Q8_COLUMNS: usize = LANES * BLOCK;
 
 /// Computes 8 columns, from `column` on, of the rows of `tile` (8 at most) from as many rows of
 /// activations.
 ///
 /// # Safety
 /// The machine has AVX2, FMA and F16C.
-pub(super) unsafe fn q4(panel: Panel<'_>, x: &[Block], tile: &mut [[f32; STRIP]], column: usize) {
+pub(super) unsafe fn q4(panel: &[u8], x: &[Block], tile: &mut [[f32; STRIP]], column: usize) {
     // SAFETY: the caller's promise.
     unsafe { for_rows!(tile.len(), q4_rows(panel, x, tile, column)) }
 }
@@ -28,7 +30,7 @@ pub(super) unsafe fn q4(panel: Panel<'_>, x: &[Block], tile: &mut [[f32; STRIP]]
 ///
 /// # Safety
 /// As for [`q4`].
-pub(super) unsafe fn q8(panel: Panel<'_>, x: &[Block], tile: &mut [[f32; STRIP]], column: usize) {
+pub(super) unsafe fn q8(panel: &[u8], x: &[Block], tile: &mut [[f32; STRIP]], column: usize) {
     // SAFETY: the caller's promise.
     unsafe { for_rows!(tile.len(), q8_rows(panel, x, tile, column)) }
 }
@@ -37,7 +39,7 @@ pub(super) unsafe fn q8(panel: Panel<'_>, x: &[Block], tile: &mut [[f32; STRIP]]
 ///
 /// # Safety
 /// As for [`q4`].
-pub(super) unsafe fn f32(panel: Panel<'_>, x: &[f32], tile: &mut [[f32; STRIP]]) {
+pub(super) unsafe fn f32(panel: &[u8], x: &[f32], tile: &mut [[f32; STRIP]]) {
     // Sums of 4 rows are what 16 registers hold.
     let k = x.len() / tile.len();
     for (x, tile) in x.chunks(4 * k).zip(tile.chunks_mut(4)) {
@@ -47,25 +49,19 @@ pub(super) unsafe fn f32(panel: Panel<'_>, x: &[f32], tile: &mut [[f32; STRIP]])
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-fn q4_rows<const M: usize>(
-    panel: Panel<'_>,
-    x: &[Block],
-    tile: &mut [[f32; STRIP]],
-    column: usize,
-) {
-    let (columns, _) = panel.columns.as_chunks::<{ LANES * BLOCK / 2 }>();
-    let (scales, _) = panel.scales.as_chunks::<{ LANES * 4 }>();
-    let stride = columns.len();
-    assert!(scales.len() == stride && x.len() == M * stride, "panel and rows of one width");
+fn q4_rows<const M: usize>(panel: &[u8], x: &[Block], tile: &mut [[f32; STRIP]], column: usize) {
+    let (blocks, _) = panel.as_chunks::<{ Q4_COLUMNS + LANES * 4 }>();
+    let stride = blocks.len();
+    assert!(x.len() == M * stride, "panel and rows of one width");
     let nibble = _mm256_set1_epi8(15);
     let ones = _mm256_set1_epi16(1);
     let mut sums = [_mm256_setzero_ps(); M];
-    for (b, (columns, scales)) in columns.iter().zip(scales).enumerate() {
+    for (b, block) in blocks.iter().enumerate() {
         // SAFETY: `r < M` and `b < stride`, and `x` has `M * stride` blocks.
         let row = |r: usize| unsafe { x.get_unchecked(r * stride + b) };
         let mut dots = [_mm256_setzero_si256(); M];
         for g in 0..GROUPS / 2 {
-            let both = load(columns, g);
+            let both = load(block, g);
             let low = _mm256_and_si256(both, nibble);
             let high = _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble);
             for (r, dot) in dots.iter_mut().enumerate() {
@@ -74,8 +70,8 @@ fn q4_rows<const M: usize>(
                 *dot = _mm256_add_epi16(*dot, _mm256_add_epi16(low, high));
             }
         }
-        let scale = halves(&scales[..2 * LANES]);
-        let min = halves(&scales[2 * LANES..]);
+        let scale = halves(block, Q4_COLUMNS);
+        let min = halves(block, Q4_COLUMNS + 2 * LANES);
         for (r, (sum, dot)) in sums.iter_mut().zip(dots).enumerate() {
             let dot = _mm256_cvtepi32_ps(_mm256_madd_epi16(dot, ones));
             let scale = _mm256_mul_ps(scale, _mm256_set1_ps(row(r).scale));
@@ -87,25 +83,19 @@ fn q4_rows<const M: usize>(
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-fn q8_rows<const M: usize>(
-    panel: Panel<'_>,
-    x: &[Block],
-    tile: &mut [[f32; STRIP]],
-    column: usize,
-) {
-    let (columns, _) = panel.columns.as_chunks::<{ LANES * BLOCK }>();
-    let (scales, _) = panel.scales.as_chunks::<{ LANES * 2 }>();
-    let stride = columns.len();
-    assert!(scales.len() == stride && x.len() == M * stride, "panel and rows of one width");
+fn q8_rows<const M: usize>(panel: &[u8], x: &[Block], tile: &mut [[f32; STRIP]], column: usize) {
+    let (blocks, _) = panel.as_chunks::<{ Q8_COLUMNS + LANES * 2 }>();
+    let stride = blocks.len();
+    assert!(x.len() == M * stride, "panel and rows of one width");
     let offset = _mm256_set1_epi8(-128);
     let ones = _mm256_set1_epi16(1);
     let mut sums = [_mm256_setzero_ps(); M];
-    for (b, (columns, scales)) in columns.iter().zip(scales).enumerate() {
+    for (b, block) in blocks.iter().enumerate() {
         // SAFETY: `r < M` and `b < stride`, and `x` has `M * stride` blocks.
         let row = |r: usize| unsafe { x.get_unchecked(r * stride + b) };
         let mut dots = [_mm256_setzero_si256(); M];
         for g in 0..GROUPS {
-            let w = _mm256_xor_si256(load(columns, g), offset);
+            let w = _mm256_xor_si256(load(block, g), offset);
             let size = _mm256_abs_epi8(w);
             for (r, dot) in dots.iter_mut().enumerate() {
                 let x = _mm256_sign_epi8(group(row(r), g), w);
@@ -113,7 +103,7 @@ fn q8_rows<const M: usize>(
                 *dot = _mm256_add_epi32(*dot, _mm256_madd_epi16(pairs, ones));
             }
         }
-        let scale = halves(scales);
+        let scale = halves(block, Q8_COLUMNS);
         for (r, (sum, dot)) in sums.iter_mut().zip(dots).enumerate() {
             let scale = _mm256_mul_ps(scale, _mm256_set1_ps(row(r).scale));
             *sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, *sum);
@@ -123,8 +113,8 @@ fn q8_rows<const M: usize>(
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-fn f32_rows<const M: usize>(panel: Panel<'_>, x: &[f32], tile: &mut [[f32; STRIP]]) {
-    let (columns, _) = panel.columns.as_chunks::<{ STRIP * 4 }>();
+fn f32_rows<const M: usize>(panel: &[u8], x: &[f32], tile: &mut [[f32; STRIP]]) {
+    let (columns, _) = panel.as_chunks::<{ STRIP * 4 }>();
     let k = columns.len();
     assert!(x.len() == M * k, "panel and rows of one width");
     let mut sums = [[_mm256_setzero_ps(); 2]; M];
@@ -150,10 +140,10 @@ fn f32_rows<const M: usize>(panel: Panel<'_>, x: &[f32], tile: &mut [[f32; STRIP
 /// Vector `g` of a block's columns.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn load<const N: usize>(columns: &[u8; N], g: usize) -> __m256i {
+fn load<const N: usize>(block: &[u8; N], g: usize) -> __m256i {
     assert!(32 * g + 32 <= N);
     // SAFETY: in bounds, just checked.
-    unsafe { _mm256_loadu_si256(columns.as_ptr().add(32 * g).cast()) }
+    unsafe { _mm256_loadu_si256(block.as_ptr().add(32 * g).cast()) }
 }
 
 /// 4 activations in every lane.
@@ -164,13 +154,13 @@ fn group(x: &Block, group: usize) -> __m256i {
     _mm256_set1_epi32(i32::from_ne_bytes(x))
 }
 
-/// 8 f16 values.
+/// 8 f16 values from byte `at` of a block on.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn halves(bytes: &[u8]) -> __m256 {
-    assert!(bytes.len() == 2 * LANES);
-    // SAFETY: 16 bytes, just checked.
-    _mm256_cvtph_ps(unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) })
+fn halves<const N: usize>(block: &[u8; N], at: usize) -> __m256 {
+    assert!(at + 2 * LANES <= N);
+    // SAFETY: in bounds, just checked.
+    _mm256_cvtph_ps(unsafe { _mm_loadu_si128(block.as_ptr().add(at).cast()) })
 }
 
 #[inline]

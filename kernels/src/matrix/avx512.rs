@@ -4,7 +4,6 @@
 //! ones (the same 4 activations in every lane) and adds the products to the lane's 32-bit sum. The
 //! weights of a block of 32 columns stay in 8 registers while the rows of a tile go by.
 
-use super::pack::Panel;
 use super::product::{STRIP, for_rows};
 use crate::activations::{BLOCK, Block};
 use std::arch::x86_64::*;
@@ -12,12 +11,15 @@ use std::arch::x86_64::*;
 const LANES: usize = 16;
 /// Vectors of a block: 4 columns each.
 const GROUPS: usize = BLOCK / 4;
+/// Bytes of the columns of a block, where its scales begin.
+const Q4_COLUMNS: usize = LANES * BLOCK / 2;
+const Q8_COLUMNS: usize = LANES * BLOCK;
 
 /// Computes the rows of `tile` (8 at most) from as many rows of activations.
 ///
 /// # Safety
 /// The machine has AVX-512 F, BW, DQ, VL and VNNI.
-pub(super) unsafe fn q4(panel: Panel<'_>, x: &[Block], tile: &mut [[f32; STRIP]]) {
+pub(super) unsafe fn q4(panel: &[u8], x: &[Block], tile: &mut [[f32; STRIP]]) {
     // SAFETY: the caller's promise.
     unsafe { for_rows!(tile.len(), q4_rows(panel, x, tile)) }
 }
@@ -26,7 +28,7 @@ pub(super) unsafe fn q4(panel: Panel<'_>, x: &[Block], tile: &mut [[f32; STRIP]]
 ///
 /// # Safety
 /// As for [`q4`].
-pub(super) unsafe fn q8(panel: Panel<'_>, x: &[Block], tile: &mut [[f32; STRIP]]) {
+pub(super) unsafe fn q8(panel: &[u8], x: &[Block], tile: &mut [[f32; STRIP]]) {
     // SAFETY: the caller's promise.
     unsafe { for_rows!(tile.len(), q8_rows(panel, x, tile)) }
 }
@@ -35,29 +37,27 @@ pub(super) unsafe fn q8(panel: Panel<'_>, x: &[Block], tile: &mut [[f32; STRIP]]
 ///
 /// # Safety
 /// As for [`q4`].
-pub(super) unsafe fn f32(panel: Panel<'_>, x: &[f32], tile: &mut [[f32; STRIP]]) {
+pub(super) unsafe fn f32(panel: &[u8], x: &[f32], tile: &mut [[f32; STRIP]]) {
     // SAFETY: the caller's promise.
     unsafe { for_rows!(tile.len(), f32_rows(panel, x, tile)) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-fn q4_rows<const M: usize>(panel: Panel<'_>, x: &[Block], tile: &mut [[f32; STRIP]]) {
-    let (columns, _) = panel.columns.as_chunks::<{ LANES * BLOCK / 2 }>();
-    let (scales, _) = panel.scales.as_chunks::<{ LANES * 4 }>();
-    let stride = columns.len();
-    assert!(scales.len() == stride && x.len() == M * stride, "panel and rows of one width");
+fn q4_rows<const M: usize>(panel: &[u8], x: &[Block], tile: &mut [[f32; STRIP]]) {
+    let (blocks, _) = panel.as_chunks::<{ Q4_COLUMNS + LANES * 4 }>();
+    let stride = blocks.len();
+    assert!(x.len() == M * stride, "panel and rows of one width");
     let low = _mm512_set1_epi8(15);
     let mut sums = [_mm512_setzero_ps(); M];
-    for (b, (columns, scales)) in columns.iter().zip(scales).enumerate() {
+    for (b, block) in blocks.iter().enumerate() {
         let mut w = [_mm512_setzero_si512(); GROUPS];
         for g in 0..GROUPS / 2 {
-            // SAFETY: `columns` has four vectors.
-            let both = unsafe { _mm512_loadu_si512(columns.as_ptr().add(64 * g).cast()) };
+            let both = load(block, g);
             w[g] = _mm512_and_si512(both, low);
             w[g + 4] = _mm512_and_si512(_mm512_srli_epi16(both, 4), low);
         }
-        let scale = halves(&scales[..2 * LANES]);
-        let min = halves(&scales[2 * LANES..]);
+        let scale = halves(block, Q4_COLUMNS);
+        let min = halves(block, Q4_COLUMNS + 2 * LANES);
         for (r, sum) in sums.iter_mut().enumerate() {
             // SAFETY: `r < M` and `b < stride`, and `x` has `M * stride` blocks.
             let x = unsafe { x.get_unchecked(r * stride + b) };
@@ -71,19 +71,17 @@ fn q4_rows<const M: usize>(panel: Panel<'_>, x: &[Block], tile: &mut [[f32; STRI
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-fn q8_rows<const M: usize>(panel: Panel<'_>, x: &[Block], tile: &mut [[f32; STRIP]]) {
-    let (columns, _) = panel.columns.as_chunks::<{ LANES * BLOCK }>();
-    let (scales, _) = panel.scales.as_chunks::<{ LANES * 2 }>();
-    let stride = columns.len();
-    assert!(scales.len() == stride && x.len() == M * stride, "panel and rows of one width");
+fn q8_rows<const M: usize>(panel: &[u8], x: &[Block], tile: &mut [[f32; STRIP]]) {
+    let (blocks, _) = panel.as_chunks::<{ Q8_COLUMNS + LANES * 2 }>();
+    let stride = blocks.len();
+    assert!(x.len() == M * stride, "panel and rows of one width");
     let mut sums = [_mm512_setzero_ps(); M];
-    for (b, (columns, scales)) in columns.iter().zip(scales).enumerate() {
+    for (b, block) in blocks.iter().enumerate() {
         let mut w = [_mm512_setzero_si512(); GROUPS];
         for (g, w) in w.iter_mut().enumerate() {
-            // SAFETY: `columns` has eight vectors.
-            *w = unsafe { _mm512_loadu_si512(columns.as_ptr().add(64 * g).cast()) };
+            *w = load(block, g);
         }
-        let scale = halves(scales);
+        let scale = halves(block, Q8_COLUMNS);
         for (r, sum) in sums.iter_mut().enumerate() {
             // SAFETY: `r < M` and `b < stride`, and `x` has `M * stride` blocks.
             let x = unsafe { x.get_unchecked(r * stride + b) };
@@ -96,8 +94,8 @@ fn q8_rows<const M: usize>(panel: Panel<'_>, x: &[Block], tile: &mut [[f32; STRI
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-fn f32_rows<const M: usize>(panel: Panel<'_>, x: &[f32], tile: &mut [[f32; STRIP]]) {
-    let (columns, _) = panel.columns.as_chunks::<{ LANES * 4 }>();
+fn f32_rows<const M: usize>(panel: &[u8], x: &[f32], tile: &mut [[f32; STRIP]]) {
+    let (columns, _) = panel.as_chunks::<{ LANES * 4 }>();
     let k = columns.len();
     assert!(x.len() == M * k, "panel and rows of one width");
     let mut sums = [_mm512_setzero_ps(); M];
@@ -125,13 +123,22 @@ fn dot(start: __m512i, w: &[__m512i; GROUPS], x: &Block) -> __m512i {
     dot
 }
 
-/// 16 f16 values.
+/// Vector `g` of a block's columns.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-fn halves(bytes: &[u8]) -> __m512 {
-    assert!(bytes.len() == 2 * LANES);
-    // SAFETY: 32 bytes, just checked.
-    _mm512_cvtph_ps(unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) })
+fn load<const N: usize>(block: &[u8; N], g: usize) -> __m512i {
+    assert!(64 * g + 64 <= N);
+    // SAFETY: in bounds, just checked.
+    unsafe { _mm512_loadu_si512(block.as_ptr().add(64 * g).cast()) }
+}
+
+/// 16 f16 values from byte `at` of a block on.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+fn halves<const N: usize>(block: &[u8; N], at: usize) -> __m512 {
+    assert!(at + 2 * LANES <= N);
+    // SAFETY: in bounds, just checked.
+    _mm512_cvtph_ps(unsafe { _mm256_loadu_si256(block.as_ptr().add(at).cast()) })
 }
 
 #[inline]

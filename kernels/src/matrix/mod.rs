@@ -16,6 +16,7 @@ mod avx512;
 mod pack;
 mod portable;
 mod product;
+mod storage;
 #[cfg(test)]
 mod tests;
 
@@ -23,7 +24,8 @@ pub use product::Product;
 
 use crate::activations::{BLOCK, Form};
 use crate::cpu::Cpu;
-use pack::{Layout, Line};
+use pack::Layout;
+use storage::Storage;
 
 /// How the weights of a matrix are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +60,7 @@ pub struct Matrix {
     n: usize,
     k: usize,
     layout: Layout,
-    data: Vec<Line>,
+    data: Storage,
 }
 
 impl Matrix {
@@ -128,13 +130,13 @@ impl Matrix {
     /// Bytes that a product reads, which is also what the matrix takes in memory.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        size_of_val(self.data.as_slice())
+        self.data.bytes().len()
     }
 
     /// Row `row` as f32 (the embedding of a token, for tied embeddings). `out` has `k` values.
     pub fn row(&self, row: usize, out: &mut [f32]) {
         assert!(row < self.n && out.len() == self.k, "no row {row} of {} values", out.len());
-        pack::unpack_row(self.layout, &self.data, row, out);
+        pack::unpack_row(self.layout, self.data.bytes(), row, out);
     }
 }
 

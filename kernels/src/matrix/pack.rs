@@ -1,92 +1,73 @@
 //! The packed layout, and the way into it and out of it.
 //!
-//! A panel holds `lanes` output rows. Its quantised columns come in blocks of 32, a block in 8
-//! groups of 4 columns; a group is one vector, lane `l` of which holds the 4 columns of row `l`:
+//! A panel holds `lanes` output rows. Its quantised columns come in blocks of 32: first the weights,
+//! then the f16 scale of each lane, then for Q4 the f16 minimum of each lane. The weights of a block
+//! are cut into groups of 4 columns (1 on the portable path), which is what one lane of a vector
+//! holds: `[group][lane][column]`.
 //!
-//! - Q8: byte `[block][group][lane][column]` is the weight plus 128, so that it is unsigned, as the
-//!   dot-product instructions want one side to be.
-//! - Q4: byte `[block][group % 4][lane][column]` has groups 0..4 in its low and 4..8 in its high
-//!   nibble.
-//! - F32: float `[column][lane]`.
+//! - Q8: bytes, each the weight plus 128, so that it is unsigned, as the dot-product instructions
+//!   want one side to be.
+//! - Q4: nibbles; the low ones hold the first half of the groups, the high ones the second.
+//! - F32: floats, `[column][lane]`.
 //!
-//! After the columns of a quantised panel come its f16 scales, `[block][lane]`, and for Q4 after
-//! each block's scales its minima. A panel starts on a cache line. Rows beyond `n` in the last
-//! panel are zero.
+//! A product reads all of it in ascending order, which is what the processor's prefetchers follow.
+//! Rows beyond `n` in the last panel are zero.
 
+use super::storage::Storage;
 use super::{BLOCK, Kind, Weights};
 use crate::cpu::{Cpu, Path};
 use half::f16;
 
-/// A cache line, so that panels are aligned.
-#[derive(Clone, Copy, Debug)]
-#[repr(C, align(64))]
-pub(super) struct Line([u8; 64]);
-
-/// Columns of a group, which one lane of a vector holds.
-const GROUP: usize = 4;
-
-/// Where things are in a panel.
+/// Where things are in a panel. Offsets and lengths are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     pub(super) kind: Kind,
     /// Output rows of a panel, 8 or 16.
     pub(super) lanes: usize,
-    /// Bytes of the columns of a panel: where the scales start.
-    pub(super) columns_len: usize,
-    /// Bytes of the scales (and minima) of a panel.
-    pub(super) scales_len: usize,
-}
-
-/// One panel, as its kernel reads it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Panel<'a> {
-    pub(super) columns: &'a [u8],
-    pub(super) scales: &'a [u8],
+    /// Columns of a group.
+    group: usize,
+    /// Weights and scales of one block; unused for F32.
+    block_len: usize,
+    panel_len: usize,
 }
 
 impl Layout {
     pub(super) fn new(cpu: Cpu, kind: Kind, k: usize) -> Layout {
-        let lanes = match (kind, cpu.path()) {
-            (Kind::F32, _) | (_, Path::Avx512Vnni) => 16,
-            _ => 8,
+        let (lanes, group) = match cpu.path() {
+            Path::Avx512Vnni => (16, 4),
+            Path::Avx2 if kind == Kind::F32 => (16, 1),
+            Path::Avx2 => (8, 4),
+            Path::Portable => (16, 1),
         };
-        let (columns_len, scales_len) = match kind {
-            Kind::F32 => (k * lanes * 4, 0),
-            Kind::Q4 => (k * lanes / 2, k / BLOCK * lanes * 4),
-            Kind::Q8 => (k * lanes, k / BLOCK * lanes * 2),
+        let block_len = match kind {
+            Kind::F32 => BLOCK * lanes * 4,
+            Kind::Q4 => BLOCK * lanes / 2 + lanes * 4,
+            Kind::Q8 => BLOCK * lanes + lanes * 2,
         };
-        Layout { kind, lanes, columns_len, scales_len }
+        let panel_len = if kind == Kind::F32 { k * lanes * 4 } else { k / BLOCK * block_len };
+        Layout { kind, lanes, group, block_len, panel_len }
     }
 
-    /// Lines from one panel to the next.
-    fn stride(&self) -> usize {
-        (self.columns_len + self.scales_len).div_ceil(size_of::<Line>())
+    pub(super) fn panel<'a>(&self, data: &'a [u8], panel: usize) -> &'a [u8] {
+        &data[panel * self.panel_len..][..self.panel_len]
     }
 
-    pub(super) fn panel<'a>(&self, data: &'a [Line], panel: usize) -> Panel<'a> {
-        let bytes = as_bytes(&data[panel * self.stride()..][..self.stride()]);
-        let (columns, scales) = bytes.split_at(self.columns_len);
-        Panel { columns, scales: &scales[..self.scales_len] }
-    }
-
-    /// Byte offset in the columns of a panel, and whether the high nibble is meant (for Q4).
+    /// Where a weight is in its panel, and whether its high nibble is meant (for Q4).
     fn column(&self, lane: usize, column: usize) -> (usize, bool) {
-        let (block, group) = (column / BLOCK, column % BLOCK / GROUP);
-        let within = lane * GROUP + column % GROUP;
-        match self.kind {
-            Kind::F32 => ((column * self.lanes + lane) * 4, false),
-            Kind::Q4 => {
-                let group_in_block = block * 4 + group % 4;
-                (group_in_block * self.lanes * GROUP + within, group >= 4)
-            }
-            Kind::Q8 => ((block * 8 + group) * self.lanes * GROUP + within, false),
+        if self.kind == Kind::F32 {
+            return ((column * self.lanes + lane) * 4, false);
         }
+        let (block, column) = (column / BLOCK, column % BLOCK);
+        let high = self.kind == Kind::Q4 && column >= BLOCK / 2;
+        let column = if high { column - BLOCK / 2 } else { column };
+        let group = column / self.group * self.lanes * self.group;
+        (block * self.block_len + group + lane * self.group + column % self.group, high)
     }
 
-    /// Byte offset of a scale in the scales of a panel; a minimum is `2 * lanes` further on.
+    /// Where a scale is in its panel; a minimum is `2 * lanes` further on.
     fn scale(&self, lane: usize, block: usize) -> usize {
-        let per_lane = if self.kind == Kind::Q4 { 2 } else { 1 };
-        2 * (block * self.lanes * per_lane + lane)
+        let columns = if self.kind == Kind::Q4 { BLOCK / 2 } else { BLOCK } * self.lanes;
+        block * self.block_len + columns + 2 * lane
     }
 }
 
@@ -98,63 +79,59 @@ struct RowBlock {
     q: [u8; BLOCK],
 }
 
-pub(super) fn pack(layout: Layout, n: usize, k: usize, weights: Weights<'_>) -> Vec<Line> {
+pub(super) fn pack(layout: Layout, n: usize, k: usize, weights: Weights<'_>) -> Storage {
     weights.check(n, k);
-    let panels = n.div_ceil(layout.lanes);
-    let mut data = vec![Line([0; 64]); panels * layout.stride()];
-    for row in 0..n {
-        let start = row / layout.lanes * layout.stride();
-        let panel = as_bytes_mut(&mut data[start..][..layout.stride()]);
-        let (columns, scales) = panel.split_at_mut(layout.columns_len);
-        let lane = row % layout.lanes;
-        if let Weights::F32(values) = weights {
-            for (column, value) in values[row * k..][..k].iter().enumerate() {
-                let at = layout.column(lane, column).0;
-                columns[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+    let mut data = Storage::zeroed(n.div_ceil(layout.lanes) * layout.panel_len);
+    let panels = data.bytes_mut().chunks_exact_mut(layout.panel_len);
+    for (panel, first) in panels.zip((0..n).step_by(layout.lanes)) {
+        for row in first..n.min(first + layout.lanes) {
+            if let Weights::F32(values) = weights {
+                put_floats(layout, panel, row - first, &values[row * k..][..k]);
+                continue;
             }
-            continue;
-        }
-        for block in 0..k / BLOCK {
-            let row_block = weights.block(row * (k / BLOCK) + block);
-            put_block(layout, columns, scales, (lane, block), &row_block);
+            for block in 0..k / BLOCK {
+                let weights = weights.block(row * (k / BLOCK) + block);
+                put_block(layout, panel, row - first, block, &weights);
+            }
         }
     }
     data
 }
 
-fn put_block(
-    layout: Layout,
-    columns: &mut [u8],
-    scales: &mut [u8],
-    (lane, block): (usize, usize),
-    row_block: &RowBlock,
-) {
-    for (i, &q) in row_block.q.iter().enumerate() {
-        let (at, high) = layout.column(lane, block * BLOCK + i);
-        columns[at] |= if high { q << 4 } else { q };
-    }
-    let at = layout.scale(lane, block);
-    scales[at..at + 2].copy_from_slice(&row_block.scale.to_ne_bytes());
-    if layout.kind == Kind::Q4 {
-        let at = at + 2 * layout.lanes;
-        scales[at..at + 2].copy_from_slice(&row_block.min.to_ne_bytes());
+fn put_floats(layout: Layout, panel: &mut [u8], lane: usize, values: &[f32]) {
+    for (column, value) in values.iter().enumerate() {
+        let at = layout.column(lane, column).0;
+        panel[at..at + 4].copy_from_slice(&value.to_ne_bytes());
     }
 }
 
-pub(super) fn unpack_row(layout: Layout, data: &[Line], row: usize, out: &mut [f32]) {
-    let Panel { columns, scales } = layout.panel(data, row / layout.lanes);
+fn put_block(layout: Layout, panel: &mut [u8], lane: usize, block: usize, weights: &RowBlock) {
+    for (i, &q) in weights.q.iter().enumerate() {
+        let (at, high) = layout.column(lane, block * BLOCK + i);
+        panel[at] |= if high { q << 4 } else { q };
+    }
+    let at = layout.scale(lane, block);
+    panel[at..at + 2].copy_from_slice(&weights.scale.to_ne_bytes());
+    if layout.kind == Kind::Q4 {
+        let at = at + 2 * layout.lanes;
+        panel[at..at + 2].copy_from_slice(&weights.min.to_ne_bytes());
+    }
+}
+
+pub(super) fn unpack_row(layout: Layout, data: &[u8], row: usize, out: &mut [f32]) {
+    let panel = layout.panel(data, row / layout.lanes);
     let lane = row % layout.lanes;
-    let half_at = |at: usize| f16::from_ne_bytes([scales[at], scales[at + 1]]).to_f32();
+    let half_at = |at: usize| f16::from_ne_bytes([panel[at], panel[at + 1]]).to_f32();
     for (column, out) in out.iter_mut().enumerate() {
         let (at, high) = layout.column(lane, column);
         let scale_at = layout.scale(lane, column / BLOCK);
         *out = match layout.kind {
-            Kind::F32 => f32::from_ne_bytes([0, 1, 2, 3].map(|i| columns[at + i])),
+            Kind::F32 => f32::from_ne_bytes([0, 1, 2, 3].map(|i| panel[at + i])),
             Kind::Q4 => {
-                let q = if high { columns[at] >> 4 } else { columns[at] & 15 };
+                let q = if high { panel[at] >> 4 } else { panel[at] & 15 };
                 half_at(scale_at) * f32::from(q) + half_at(scale_at + 2 * layout.lanes)
             }
-            Kind::Q8 => half_at(scale_at) * (f32::from(columns[at]) - 128.0),
+            Kind::Q8 => half_at(scale_at) * (f32::from(panel[at]) - 128.0),
         };
     }
 }
@@ -216,14 +193,4 @@ fn half(bytes: &[u8]) -> f16 {
 /// GGUF's order: the low nibbles are weights 0..16, the high ones 16..32.
 fn nibbles(bytes: &[u8]) -> [u8; BLOCK] {
     std::array::from_fn(|i| if i < 16 { bytes[i] & 15 } else { bytes[i - 16] >> 4 })
-}
-
-fn as_bytes(lines: &[Line]) -> &[u8] {
-    // SAFETY: a line is plain bytes without padding, and the length is that of the same memory.
-    unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), size_of_val(lines)) }
-}
-
-fn as_bytes_mut(lines: &mut [Line]) -> &mut [u8] {
-    // SAFETY: as in `as_bytes`; the borrow is exclusive.
-    unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), size_of_val(lines)) }
 }

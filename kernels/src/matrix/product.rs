@@ -5,7 +5,6 @@
 //! by in tiles of 8, so that the strip's weights, some kilobytes, stay in the first-level cache; a
 //! chunk is as many rows as the second-level cache holds beside them.
 
-use super::pack::Panel;
 use super::{Kind, Matrix, portable};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512};
@@ -105,14 +104,14 @@ impl Matrix {
         for half in 0..panels {
             let index = strip * panels + half;
             if index < last {
-                let panel = self.layout.panel(&self.data, index);
+                let panel = self.layout.panel(self.data.bytes(), index);
                 let rows = Rows { x, row, m };
                 self.panel_tile(panel, rows, tile, half * self.layout.lanes);
             }
         }
     }
 
-    fn panel_tile(&self, panel: Panel<'_>, rows: Rows<'_>, tile: &mut Tile, column: usize) {
+    fn panel_tile(&self, panel: &[u8], rows: Rows<'_>, tile: &mut Tile, column: usize) {
         let tile = &mut tile[..rows.m];
         match (self.cpu.path(), self.kind()) {
             #[cfg(target_arch = "x86_64")]
@@ -133,9 +132,9 @@ impl Matrix {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
             (Path::Avx2, Kind::Q8) => unsafe { avx2::q8(panel, rows.blocks(), tile, column) },
-            (_, Kind::F32) => portable::f32(panel, rows.floats(), self.k, tile),
-            (_, Kind::Q4) => portable::q4(panel, rows.blocks(), tile, column),
-            (_, Kind::Q8) => portable::q8(panel, rows.blocks(), tile, column),
+            (_, Kind::F32) => portable::f32(panel, rows.floats(), tile),
+            (_, Kind::Q4) => portable::q4(panel, rows.blocks(), tile),
+            (_, Kind::Q8) => portable::q8(panel, rows.blocks(), tile),
         }
     }
 }
