@@ -18,7 +18,7 @@ fn load(threads: usize) -> CpuRunner {
     let home = std::env::var("HOME").unwrap_or_default();
     let path = Path::new(&home).join(".cache/sluice/models/SmolLM2-135M-Instruct.Q4_1.gguf");
     let model = models::open(&path.to_string_lossy())
-        .unwrap_or_else(|error| panic!("{error}\nfetch the demo model with `make model`"));
+        .expect("the demo model is in the cache (fetch it with `make model`)");
     let options = CpuOptions {
         threads,
         weights: WeightType::Auto,
@@ -29,7 +29,7 @@ fn load(threads: usize) -> CpuRunner {
         max_chunks: 32,
     };
     CpuRunner::load(&model.config, &model.checkpoint, options, &mut |_, _| {})
-        .unwrap_or_else(|error| panic!("{error}"))
+        .expect("the demo model can be loaded")
 }
 
 fn step(c: &mut Criterion) {
@@ -45,7 +45,7 @@ fn step(c: &mut Criterion) {
             group.throughput(Throughput::Elements(rows as u64));
             let id = BenchmarkId::new(format!("{batch}"), format!("{threads} threads"));
             group.bench_function(id, |b| {
-                b.iter(|| runner.run(chunks, &mut logits).unwrap_or_else(|e| panic!("{e}")));
+                b.iter(|| runner.run(chunks, &mut logits).expect("the step is valid"));
             });
         };
         for batch in [1, 4, 8, 16, 32] {

@@ -89,9 +89,10 @@ impl Task<'_> {
         let writer = &kv.writer::<E>();
         // A thread owns the rows of the blocks that fall to it: no two threads write to one block,
         // even if a caller gives it to two sequences.
-        pool.run(&|worker| {
-            let own = |row: &Row| row.block % threads == worker;
-            for (index, &row) in self.batch.rows().iter().enumerate().filter(|(_, row)| own(row)) {
+        let owner = |row: &Row| row.block % threads;
+        let work = |worker: usize| {
+            let rows = self.batch.rows().iter().enumerate();
+            for (index, &row) in rows.filter(|(_, row)| owner(row) == worker) {
                 // SAFETY: each row has one owner.
                 let queries = unsafe { q.slice(index * q_width, q_width) };
                 // SAFETY: each row has one owner.
@@ -101,7 +102,12 @@ impl Task<'_> {
                 let row = PrepareRow { writer, layer, row, dim, ops, queries, keys, values };
                 dispatch(self.cpu, row);
             }
-        });
+        };
+        match self.batch.rows() {
+            // Waking the others would take longer than the work.
+            [only] => work(owner(only)),
+            _ => pool.run(&work),
+        }
     }
 }
 
