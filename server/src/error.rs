@@ -12,6 +12,11 @@ use crate::openai::error::{ErrorBody, ErrorObject};
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
+/// Types of errors: the request is wrong, there is no room, we are at fault.
+const INVALID: &str = "invalid_request_error";
+const OVERLOADED: &str = "overloaded_error";
+const SERVER: &str = "server_error";
+
 /// What a client is told when its request is shed: 429, or what the operator chose instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OverloadStatus(StatusCode);
@@ -105,75 +110,91 @@ impl ApiError {
     }
 
     fn object(&self) -> ErrorObject {
-        let (kind, code, message) = match self {
-            ApiError::Invalid { message, param, code } => {
-                let message = message.clone();
-                let (kind, param) = ("invalid_request_error", param.clone());
-                return ErrorObject {
-                    message,
-                    r#type: kind,
-                    param,
-                    code: *code,
-                    ..Default::default()
-                };
-            }
-            ApiError::Refused(refusal, _) => return refusal_object(refusal),
-            ApiError::ModelNotFound(name) => {
-                return ErrorObject {
-                    message: format!("The model {name:?} does not exist here; see /v1/models."),
-                    r#type: "invalid_request_error",
-                    param: Some("model".into()),
-                    code: Some("model_not_found"),
-                    ..Default::default()
-                };
-            }
-            ApiError::Unauthorized => (
-                "invalid_request_error",
-                "invalid_api_key",
-                "Missing or wrong API key: send it as `Authorization: Bearer KEY`.".to_owned(),
-            ),
-            ApiError::PathNotFound(path) => {
-                ("invalid_request_error", "not_found", format!("There is nothing at {path}."))
-            }
-            ApiError::MethodNotAllowed(allow) => (
-                "invalid_request_error",
-                "method_not_allowed",
-                format!("This path takes {allow} requests only."),
-            ),
-            ApiError::NotJson => (
-                "invalid_request_error",
-                "unsupported_media_type",
-                "Send the body as `content-type: application/json`.".to_owned(),
-            ),
-            ApiError::BodyTooLarge(limit) => (
-                "invalid_request_error",
-                "request_too_large",
-                format!("The body is larger than the limit of {limit} bytes."),
-            ),
-            ApiError::BodyTimeout => (
-                "invalid_request_error",
-                "request_timeout",
-                "The body did not arrive in time.".to_owned(),
-            ),
-            ApiError::Expired(..) => (
-                "overloaded_error",
-                "expired",
-                "The request waited until its deadline could not be met any more.".to_owned(),
-            ),
-            ApiError::Loading => {
-                ("overloaded_error", "loading", "The model is still being loaded.".to_owned())
-            }
-            ApiError::Draining => {
-                ("overloaded_error", "draining", "The server is shutting down.".to_owned())
-            }
-            ApiError::ShutDown => (
-                "overloaded_error",
-                "shutting_down",
-                "The server shut down before the answer was complete.".to_owned(),
-            ),
-            ApiError::Failed(message) => ("server_error", "internal_error", message.clone()),
+        let forecast = match self {
+            ApiError::Refused(refusal, _) => forecast(refusal),
+            _ => None,
         };
-        ErrorObject { message, r#type: kind, code: Some(code), ..Default::default() }
+        let position = match self {
+            ApiError::Refused(Refusal::Shed(shed), _) => Some(shed.position),
+            _ => None,
+        };
+        ErrorObject {
+            message: self.message(),
+            r#type: self.kind(),
+            param: self.param(),
+            code: self.code(),
+            predicted_ms: forecast.map(|(predicted, _)| predicted.as_millis()),
+            budget_ms: forecast.map(|(_, budget)| budget.as_millis()),
+            position,
+        }
+    }
+
+    fn kind(&self) -> &'static str {
+        match self {
+            ApiError::Failed(_) | ApiError::Refused(Refusal::EngineDead, _) => SERVER,
+            ApiError::Refused(Refusal::Shed(_), _)
+            | ApiError::Expired(..)
+            | ApiError::Loading
+            | ApiError::Draining
+            | ApiError::ShutDown => OVERLOADED,
+            _ => INVALID,
+        }
+    }
+
+    fn param(&self) -> Option<String> {
+        match self {
+            ApiError::Invalid { param, .. } => param.clone(),
+            ApiError::ModelNotFound(_) => Some("model".to_owned()),
+            _ => None,
+        }
+    }
+
+    fn code(&self) -> Option<&'static str> {
+        Some(match self {
+            ApiError::Invalid { code, .. } => return *code,
+            ApiError::Refused(refusal, _) => return refusal_code(refusal),
+            ApiError::Unauthorized => "invalid_api_key",
+            ApiError::ModelNotFound(_) => "model_not_found",
+            ApiError::PathNotFound(_) => "not_found",
+            ApiError::MethodNotAllowed(_) => "method_not_allowed",
+            ApiError::NotJson => "unsupported_media_type",
+            ApiError::BodyTooLarge(_) => "request_too_large",
+            ApiError::BodyTimeout => "request_timeout",
+            ApiError::Expired(..) => "expired",
+            ApiError::Loading => "loading",
+            ApiError::Draining => "draining",
+            ApiError::ShutDown => "shutting_down",
+            ApiError::Failed(_) => "internal_error",
+        })
+    }
+
+    fn message(&self) -> String {
+        let fixed = match self {
+            ApiError::Invalid { message, .. } | ApiError::Failed(message) => message,
+            ApiError::Refused(refusal, _) => return refusal_message(refusal),
+            ApiError::ModelNotFound(name) => {
+                return format!("The model {name:?} does not exist here; see /v1/models.");
+            }
+            ApiError::PathNotFound(path) => return format!("There is nothing at {path}."),
+            ApiError::MethodNotAllowed(allow) => {
+                return format!("This path takes {allow} requests only.");
+            }
+            ApiError::BodyTooLarge(limit) => {
+                return format!("The body is larger than the limit of {limit} bytes.");
+            }
+            ApiError::Unauthorized => {
+                "Missing or wrong API key: send it as `Authorization: Bearer KEY`."
+            }
+            ApiError::NotJson => "Send the body as `content-type: application/json`.",
+            ApiError::BodyTimeout => "The body did not arrive in time.",
+            ApiError::Expired(..) => {
+                "The request waited until its deadline could not be met any more."
+            }
+            ApiError::Loading => "The model is still being loaded.",
+            ApiError::Draining => "The server is shutting down.",
+            ApiError::ShutDown => "The server shut down before the answer was complete.",
+        };
+        fixed.to_owned()
     }
 
     /// The status that it is answered with.
@@ -220,46 +241,34 @@ impl ApiError {
     }
 }
 
-/// What the gate's refusals look like.
-fn refusal_object(refusal: &Refusal) -> ErrorObject {
+fn refusal_code(refusal: &Refusal) -> Option<&'static str> {
     match refusal {
-        Refusal::Shed(shed) => shed_object(shed),
-        Refusal::Unsatisfiable { predicted, budget } => ErrorObject {
-            message: format!(
-                "This request needs about {} ms even on an idle server, its deadline allows {} ms.",
-                predicted.as_millis(),
-                budget.as_millis()
-            ),
-            r#type: "invalid_request_error",
-            code: Some("deadline_unsatisfiable"),
-            predicted_ms: Some(predicted.as_millis()),
-            budget_ms: Some(budget.as_millis()),
-            ..Default::default()
-        },
-        Refusal::NeverFits { needed, available } => ErrorObject {
-            message: format!(
-                "This request needs {needed} KV blocks, the server has {available}: shorten the \
-                 prompt, lower max_tokens or n, or serve with a larger --kv-cache-memory."
-            ),
-            r#type: "invalid_request_error",
-            code: Some("never_fits"),
-            ..Default::default()
-        },
-        Refusal::Invalid(problem) => ErrorObject {
-            message: problem.clone(),
-            r#type: "invalid_request_error",
-            ..Default::default()
-        },
-        Refusal::EngineDead => ErrorObject {
-            message: "The engine has stopped; the server must be restarted.".to_owned(),
-            r#type: "server_error",
-            code: Some("engine_dead"),
-            ..Default::default()
-        },
+        Refusal::Shed(shed) => Some(shed.reason.label()),
+        Refusal::Unsatisfiable { .. } => Some("deadline_unsatisfiable"),
+        Refusal::NeverFits { .. } => Some("never_fits"),
+        Refusal::Invalid(_) => None,
+        Refusal::EngineDead => Some("engine_dead"),
     }
 }
 
-fn shed_object(shed: &Shed) -> ErrorObject {
+fn refusal_message(refusal: &Refusal) -> String {
+    match refusal {
+        Refusal::Shed(shed) => shed_message(shed),
+        Refusal::Unsatisfiable { predicted, budget } => format!(
+            "This request needs about {} ms even on an idle server, its deadline allows {} ms.",
+            predicted.as_millis(),
+            budget.as_millis()
+        ),
+        Refusal::NeverFits { needed, available } => format!(
+            "This request needs {needed} KV blocks, the server has {available}: shorten the \
+             prompt, lower max_tokens or n, or serve with a larger --kv-cache-memory."
+        ),
+        Refusal::Invalid(problem) => problem.clone(),
+        Refusal::EngineDead => "The engine has stopped; the server must be restarted.".to_owned(),
+    }
+}
+
+fn shed_message(shed: &Shed) -> String {
     let (predicted, budget) = (shed.predicted.as_millis(), shed.budget.as_millis());
     let why = match shed.reason {
         ShedReason::SloMiss => format!(
@@ -272,15 +281,17 @@ fn shed_object(shed: &Shed) -> ErrorObject {
         ShedReason::Expired => "its deadline had passed on arrival".to_owned(),
         ShedReason::Draining => "the server is shutting down".to_owned(),
     };
-    let forecast = shed.reason == ShedReason::SloMiss;
-    ErrorObject {
-        message: format!("Not admitted: {why}. Retry after {} s.", whole_seconds(shed.retry_after)),
-        r#type: "overloaded_error",
-        param: None,
-        code: Some(shed.reason.label()),
-        predicted_ms: forecast.then_some(predicted),
-        budget_ms: forecast.then_some(budget),
-        position: Some(shed.position),
+    format!("Not admitted: {why}. Retry after {} s.", whole_seconds(shed.retry_after))
+}
+
+/// Predicted time and budget, where a forecast was the reason.
+fn forecast(refusal: &Refusal) -> Option<(Micros, Micros)> {
+    match refusal {
+        Refusal::Shed(shed) if shed.reason == ShedReason::SloMiss => {
+            Some((shed.predicted, shed.budget))
+        }
+        Refusal::Unsatisfiable { predicted, budget } => Some((*predicted, *budget)),
+        _ => None,
     }
 }
 
@@ -351,16 +362,16 @@ mod tests {
         let response = shed(Micros(2_400_000), false);
         assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(header(&response, SHOULD_RETRY), "false");
-        let reason = ShedReason::SloMiss;
-        let body = shed_object(&Shed {
-            reason,
+        let shed = Shed {
+            reason: ShedReason::SloMiss,
             retry_after: Micros(2_400_000),
             should_retry: true,
             predicted: Micros(2_300_000),
             budget: Micros(1_500_000),
             position: 7,
-        });
-        let body = serde_json::to_value(ErrorBody { error: body }).expect("JSON");
+        };
+        let error = ApiError::Refused(Refusal::Shed(shed), OverloadStatus::new(429));
+        let body = serde_json::to_value(error.body()).expect("JSON");
         let error = &body["error"];
         assert_eq!(error["code"], "slo_miss");
         assert_eq!(error["param"], serde_json::Value::Null);

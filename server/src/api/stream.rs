@@ -116,16 +116,16 @@ impl Events {
         self.ready.push_back(json(&CompletionChunk { head, choices: &[choice], usage }));
     }
 
-    /// The usage of a chunk that is not the last: so far, to come, or not wanted.
-    fn running_usage(&self) -> Option<Option<Usage>> {
-        let so_far = self.options.continuous_usage_stats.then(|| self.answer.generation.usage());
-        self.options.include_usage.then_some(so_far)
+    /// The usage so far, if every chunk is to carry it.
+    fn running_usage(&self) -> Option<Usage> {
+        let wanted = self.options.include_usage && self.options.continuous_usage_stats;
+        wanted.then(|| self.answer.generation.usage())
     }
 
     fn end(&mut self) {
         self.ended = true;
         if self.options.include_usage {
-            let (head, usage) = (&self.answer.head, Some(Some(self.answer.generation.usage())));
+            let (head, usage) = (&self.answer.head, Some(self.answer.generation.usage()));
             self.ready.push_back(match self.answer.endpoint {
                 Endpoint::Chat => json(&ChatChunk { head, choices: &[], usage }),
                 Endpoint::Completion => json(&CompletionChunk { head, choices: &[], usage }),

@@ -240,9 +240,9 @@ pub struct ChatChunk<'a> {
     pub head: &'a Head,
     /// One choice, or none in the usage chunk.
     pub choices: &'a [ChatChunkChoice],
-    /// `null` where usage was asked for but comes later.
+    /// In the last chunk if it was asked for, in all of them if that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub usage: Option<Option<Usage>>,
+    pub usage: Option<Usage>,
 }
 
 /// What a chunk adds to a choice.

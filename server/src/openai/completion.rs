@@ -85,9 +85,9 @@ pub struct CompletionChunk<'a> {
     pub head: &'a Head,
     /// One choice, or none in the usage chunk.
     pub choices: &'a [CompletionChoice],
-    /// `null` where usage was asked for but comes later.
+    /// In the last chunk if it was asked for, in all of them if that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub usage: Option<Option<Usage>>,
+    pub usage: Option<Usage>,
 }
 
 /// A choice, whole or what a chunk adds to it.

@@ -10,7 +10,7 @@ pub struct ErrorBody {
 }
 
 /// What went wrong; the members beyond OpenAI's four say why a request was shed.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct ErrorObject {
     /// For people: what happened and what to do.
     pub message: String,
