@@ -201,13 +201,15 @@ fn quantize_block(values: &[f32; BLOCK]) -> Block {
             *largest = if value.abs() > *largest { value.abs() } else { *largest };
         }
     }
-    let largest = largest.iter().fold(0.0f32, |a, &b| if b > a { b } else { a });
+    let max = |a: f32, b: f32| if b > a { b } else { a };
+    let [a, b, c, d, e, f, g, h] = largest;
+    let largest = max(max(max(a, b), max(c, d)), max(max(e, f), max(g, h)));
     let scale = largest / 127.0;
-    let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
+    let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
     let mut block = Block { scale, ..Block::default() };
     let mut sum = 0;
     for (q, value) in block.q.iter_mut().zip(values) {
-        let nearest = round(value * inverse);
+        let nearest = nearest(value * inverse);
         *q = nearest as i8;
         sum += nearest;
     }
@@ -219,7 +221,7 @@ fn quantize_block(values: &[f32; BLOCK]) -> Block {
 /// The nearest integer in -127..=127, ties to even: adding 1.5 * 2^23 leaves the
 /// integer in the low bits of the float, which every instruction set does in one addition.
 #[inline(always)]
-fn round(x: f32) -> i32 {
+pub(crate) fn nearest(x: f32) -> i32 {
     const MAGIC: f32 = 12_582_912.0;
     // Comparisons that a single instruction makes, with not-a-number going to the bound.
     let x = if x > -127.0 { x } else { -127.0 };

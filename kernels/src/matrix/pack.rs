@@ -15,6 +15,7 @@
 
 use super::storage::Storage;
 use super::{BLOCK, Kind, Weights};
+use crate::activations::nearest;
 use crate::cpu::{Cpu, Path};
 use half::f16;
 
@@ -71,11 +72,12 @@ impl Layout {
     }
 }
 
-/// One GGUF block of one row: what all block types are brought to.
+/// One block of one row: what all block types are brought to.
 struct RowBlock {
     scale: f16,
     min: f16,
-    /// Nibbles (Q4), or weights plus 128 (Q8).
+    /// 32 weights plus 128 (Q8), or in the first half 32 nibbles, in GGUF's order and in ours: the
+    /// low ones are the columns 0..16, the high ones 16..32 (Q4).
     q: [u8; BLOCK],
 }
 
@@ -106,9 +108,9 @@ fn put_floats(layout: Layout, panel: &mut [u8], lane: usize, values: &[f32]) {
 }
 
 fn put_block(layout: Layout, panel: &mut [u8], lane: usize, block: usize, weights: &RowBlock) {
-    for (i, &q) in weights.q.iter().enumerate() {
-        let (at, high) = layout.column(lane, block * BLOCK + i);
-        panel[at] |= if high { q << 4 } else { q };
+    let bytes = if layout.kind == Kind::Q4 { BLOCK / 2 } else { BLOCK };
+    for (column, &q) in weights.q[..bytes].iter().enumerate() {
+        panel[layout.column(lane, block * BLOCK + column).0] = q;
     }
     let at = layout.scale(lane, block);
     panel[at..at + 2].copy_from_slice(&weights.scale.to_ne_bytes());
@@ -179,8 +181,8 @@ fn quantize_q8_0(values: &[f32]) -> RowBlock {
     let scale = f16::from_f32(largest / 127.0).min(f16::MAX);
     let inverse = if scale > f16::ZERO { 1.0 / scale.to_f32() } else { 0.0 };
     let q = |i: usize| {
-        let nearest = (values[i] * inverse).round_ties_even().clamp(-127.0, 127.0) as i8;
-        nearest as u8 ^ 0x80
+        let nearest = nearest(values[i] * inverse);
+        (nearest + 128) as u8
     };
     RowBlock { scale, min: f16::ZERO, q: std::array::from_fn(q) }
 }
@@ -190,7 +192,7 @@ fn half(bytes: &[u8]) -> f16 {
     f16::from_le_bytes([bytes[0], bytes[1]])
 }
 
-/// GGUF's order: the low nibbles are weights 0..16, the high ones 16..32.
+/// The 16 bytes of nibbles of a GGUF block.
 fn nibbles(bytes: &[u8]) -> [u8; BLOCK] {
-    std::array::from_fn(|i| if i < 16 { bytes[i] & 15 } else { bytes[i - 16] >> 4 })
+    std::array::from_fn(|i| if i < BLOCK / 2 { bytes[i] } else { 0 })
 }
