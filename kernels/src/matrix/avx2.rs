@@ -2,10 +2,10 @@
 //!
 //! `vpmaddubsw` multiplies unsigned bytes (the weights) with signed ones (the activations) and adds
 //! neighbours to 16 bits. Nibbles leave room to add up a whole block of 32 columns in 16 bits:
-//! 8 groups of at most 2 * 15 * 127 are 30,480. For 8-bit weights a group fills the 16 bits, and the
-//! sign moves from the weight to the activation.
+//! 8 groups of at most 2 * 15 * 127 are 30,480. For 8-bit weights a single group fills the 16 bits,
+//! and the sign moves from the weight to the activation.
 
-use super::product::{STRIP, for_rows};
+use super::product::{STRIP, for_rows, prefetch};
 use crate::activations::{BLOCK, Block};
 use std::arch::x86_64::*;
 
@@ -57,6 +57,9 @@ fn q4_rows<const M: usize>(panel: &[u8], x: &[Block], tile: &mut [[f32; STRIP]],
     let ones = _mm256_set1_epi16(1);
     let mut sums = [_mm256_setzero_ps(); M];
     for (b, block) in blocks.iter().enumerate() {
+        if M > 1 {
+            prefetch(block);
+        }
         // SAFETY: `r < M` and `b < stride`, and `x` has `M * stride` blocks.
         let row = |r: usize| unsafe { x.get_unchecked(r * stride + b) };
         let mut dots = [_mm256_setzero_si256(); M];
@@ -91,6 +94,9 @@ fn q8_rows<const M: usize>(panel: &[u8], x: &[Block], tile: &mut [[f32; STRIP]],
     let ones = _mm256_set1_epi16(1);
     let mut sums = [_mm256_setzero_ps(); M];
     for (b, block) in blocks.iter().enumerate() {
+        if M > 1 {
+            prefetch(block);
+        }
         // SAFETY: `r < M` and `b < stride`, and `x` has `M * stride` blocks.
         let row = |r: usize| unsafe { x.get_unchecked(r * stride + b) };
         let mut dots = [_mm256_setzero_si256(); M];

@@ -4,7 +4,7 @@
 //! ones (the same 4 activations in every lane) and adds the products to the lane's 32-bit sum. The
 //! weights of a block of 32 columns stay in 8 registers while the rows of a tile go by.
 
-use super::product::{STRIP, for_rows};
+use super::product::{STRIP, for_rows, prefetch};
 use crate::activations::{BLOCK, Block};
 use std::arch::x86_64::*;
 
@@ -50,6 +50,7 @@ fn q4_rows<const M: usize>(panel: &[u8], x: &[Block], tile: &mut [[f32; STRIP]])
     let low = _mm512_set1_epi8(15);
     let mut sums = [_mm512_setzero_ps(); M];
     for (b, block) in blocks.iter().enumerate() {
+        prefetch(block);
         let mut w = [_mm512_setzero_si512(); GROUPS];
         for g in 0..GROUPS / 2 {
             let both = load(block, g);
@@ -77,6 +78,7 @@ fn q8_rows<const M: usize>(panel: &[u8], x: &[Block], tile: &mut [[f32; STRIP]])
     assert!(x.len() == M * stride, "panel and rows of one width");
     let mut sums = [_mm512_setzero_ps(); M];
     for (b, block) in blocks.iter().enumerate() {
+        prefetch(block);
         let mut w = [_mm512_setzero_si512(); GROUPS];
         for (g, w) in w.iter_mut().enumerate() {
             *w = load(block, g);

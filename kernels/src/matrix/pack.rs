@@ -1,9 +1,9 @@
 //! The packed layout, and the way into it and out of it.
 //!
-//! A panel holds `lanes` output rows. Its quantised columns come in blocks of 32: first the weights,
-//! then the f16 scale of each lane, then for Q4 the f16 minimum of each lane. The weights of a block
-//! are cut into groups of 4 columns (1 on the portable path), which is what one lane of a vector
-//! holds: `[group][lane][column]`.
+//! A panel holds `lanes` output rows. Its quantised columns come in blocks of 32: first the
+//! weights, then the f16 scale of each lane, then for Q4 the f16 minimum of each lane. The weights
+//! of a block are cut into groups of 4 columns (1 on the portable path), which is what one lane of
+//! a vector holds: `[group][lane][column]`.
 //!
 //! - Q8: bytes, each the weight plus 128, so that it is unsigned, as the dot-product instructions
 //!   want one side to be.

@@ -158,6 +158,20 @@ macro_rules! for_rows {
 #[cfg(target_arch = "x86_64")]
 pub(super) use for_rows;
 
+/// Fetches what lies 8 KiB beyond a block into the cache. The processor's own prefetchers keep up
+/// while one row streams by, but not with the gaps that the arithmetic of several rows leaves: the
+/// output head at 8 rows ran at half the speed without (78 against 150 GMAC/s on one core here).
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(super) fn prefetch<const N: usize>(block: &[u8; N]) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    for line in 0..N.div_ceil(64) {
+        let ahead = block.as_ptr().wrapping_add((8 << 10) + 64 * line);
+        // SAFETY: a prefetch is a hint for which any address will do.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(ahead.cast()) };
+    }
+}
+
 /// Some rows of activations.
 #[derive(Clone, Copy)]
 struct Rows<'a> {
