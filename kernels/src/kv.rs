@@ -62,7 +62,8 @@ impl KvShape {
 
 /// Keys and values of all sequences, in blocks of [`PagedKv::BLOCK`] tokens.
 ///
-/// The memory is mapped, not filled: blocks that were never written cost nothing.
+/// The memory is mapped, not filled: it is taken as blocks are written, in huge pages where the
+/// system has them.
 #[derive(Debug)]
 pub struct PagedKv {
     shape: KvShape,
@@ -86,6 +87,10 @@ impl PagedKv {
         let bytes = bytes.ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
         // A mapping of length zero is an error to some systems.
         let memory = MmapMut::map_anon(bytes.unsigned_abs().max(1))?;
+        #[cfg(target_os = "linux")]
+        // Blocks are read in pieces of some kilobytes, each of which costs a table walk on small
+        // pages. A system without huge pages refuses, which does no harm.
+        let _ = memory.advise(memmap2::Advice::HugePage);
         Ok(PagedKv { shape, dtype, num_blocks, memory })
     }
 

@@ -1,25 +1,28 @@
 //! One item of attention: up to twelve query vectors over all blocks of their sequence.
 
-use std::marker::PhantomData;
-
 use super::product::Product;
 use crate::batch::TILE_VECTORS;
 use crate::kv::PagedKv;
 use crate::lanes::{Element, Kernel, LANES, Lanes};
 
 const BLOCK: usize = PagedKv::BLOCK;
+/// Blocks whose scores are softened together: the fewer spans, the fewer maxima and rescalings.
+const SPAN_BLOCKS: usize = 4;
+/// Keys of a span.
+const SPAN: usize = SPAN_BLOCKS * BLOCK;
 
-/// A thread's memory: for each of twelve vectors the scaled query, the scores of a block, and the
+/// A thread's memory: for each of twelve vectors the scaled query, the scores of a span, and the
 /// running maximum, sums and output.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(super) struct Scratch {
+    scores: [[f32; SPAN]; TILE_VECTORS],
+    sums: [[f32; LANES]; TILE_VECTORS],
     head_dim: usize,
     /// Width of an output: `head_dim` in whole vectors.
     stride: usize,
     queries: Vec<f32>,
-    scores: Vec<[f32; BLOCK]>,
     maxima: [f32; TILE_VECTORS],
-    sums: [[f32; LANES]; TILE_VECTORS],
     outputs: Vec<f32>,
 }
 
@@ -30,7 +33,7 @@ impl Scratch {
             head_dim,
             stride,
             queries: vec![0.0; TILE_VECTORS * head_dim],
-            scores: vec![[0.0; BLOCK]; TILE_VECTORS],
+            scores: [[0.0; SPAN]; TILE_VECTORS],
             maxima: [0.0; TILE_VECTORS],
             sums: [[0.0; LANES]; TILE_VECTORS],
             outputs: vec![0.0; TILE_VECTORS * stride],
@@ -56,7 +59,8 @@ pub(super) struct Item<'a, E> {
     pub(super) queries: &'a [f32],
     pub(super) query_stride: usize,
     pub(super) scratch: &'a mut Scratch,
-    pub(super) element: PhantomData<E>,
+    /// The first keys that the item after this one needs.
+    pub(super) after: &'a [E],
 }
 
 impl<E: Element> Kernel for Item<'_, E> {
@@ -65,14 +69,14 @@ impl<E: Element> Kernel for Item<'_, E> {
     #[inline(always)]
     fn run<L: Lanes>(mut self, lanes: L) {
         self.start();
-        for index in 0..self.table.len() {
-            self.block(lanes, index);
+        for index in (0..self.table.len()).step_by(SPAN_BLOCKS) {
+            self.span(lanes, index);
         }
         self.finish(lanes);
     }
 }
 
-impl<E: Element> Item<'_, E> {
+impl<'a, E: Element> Item<'a, E> {
     fn vectors(&self) -> usize {
         self.rows * self.query_heads
     }
@@ -94,64 +98,96 @@ impl<E: Element> Item<'_, E> {
         self.scratch.sums[..vectors].fill([0.0; LANES]);
     }
 
-    /// Adds the block of this index in the sequence to the running values of the vectors that see
-    /// it: those whose position is not before it.
+    /// Adds a span of the sequence, whose first block has this index, to the running values of the
+    /// vectors that see it: those whose position is not before it.
     #[inline(always)]
-    fn block<L: Lanes>(&mut self, lanes: L, index: usize) {
+    fn span<L: Lanes>(&mut self, lanes: L, index: usize) {
         let start = index * BLOCK;
         let first = start.saturating_sub(self.position) * self.query_heads;
         let vectors = self.vectors();
-        // Keys that the last row sees: those behind it may not have been written.
-        let depth = (self.position + self.rows - start).min(BLOCK);
-        let Scratch { head_dim, stride, .. } = *self.scratch;
-        let block = self.table[index] as usize;
-        let (keys, values) = self.kv.page::<E>(block, self.layer, self.kv_head);
+        let end = self.table.len().min(index + SPAN_BLOCKS);
+        self.scratch.scores[first..vectors].fill([0.0; SPAN]);
+        for block in index..end {
+            let ahead = if block + 1 < end { self.page(block + 1).0 } else { self.page(index).1 };
+            self.score(lanes, first, block, ahead);
+        }
+        for vector in first..vectors {
+            let seen = self.position + vector / self.query_heads + 1 - start;
+            self.soften(lanes, vector, (end - index) * BLOCK, seen.min(SPAN));
+        }
+        for block in index..end {
+            let ahead = if block + 1 < end {
+                self.page(block + 1).1
+            } else if end < self.table.len() {
+                self.page(end).0
+            } else {
+                self.after
+            };
+            self.collect(lanes, first, block, ahead);
+        }
+    }
 
-        self.scratch.scores[first..vectors].fill([0.0; BLOCK]);
+    /// Keys and values of the block of this index.
+    #[inline(always)]
+    fn page(&self, index: usize) -> (&'a [E], &'a [E]) {
+        self.kv.page(self.table[index] as usize, self.layer, self.kv_head)
+    }
+
+    /// Adds the products of the queries from vector `first` on with the keys of a block to their
+    /// scores.
+    #[inline(always)]
+    fn score<L: Lanes>(&mut self, lanes: L, first: usize, index: usize, ahead: &[E]) {
+        let (vectors, head_dim) = (self.vectors(), self.scratch.head_dim);
         let product = Product {
             a: &self.scratch.queries[first * head_dim..],
             a_stride: head_dim,
-            b: keys,
+            b: self.page(index).0,
             b_stride: BLOCK,
             depth: head_dim,
-            c_stride: BLOCK,
+            c_stride: SPAN,
+            ahead,
         };
         let scores = self.scratch.scores[first..vectors].as_flattened_mut();
-        product.add_to(lanes, vectors - first, BLOCK, scores);
-        for vector in first..vectors {
-            let position = self.position + vector / self.query_heads;
-            self.soften(lanes, vector, (position + 1 - start).min(BLOCK));
-        }
+        let column = index % SPAN_BLOCKS * BLOCK;
+        product.add_to(lanes, vectors - first, BLOCK, &mut scores[column..]);
+    }
+
+    /// Adds the values of a block, weighted by the softened scores, to the outputs.
+    #[inline(always)]
+    fn collect<L: Lanes>(&mut self, lanes: L, first: usize, index: usize, ahead: &[E]) {
+        let (vectors, stride) = (self.vectors(), self.scratch.stride);
+        let column = index % SPAN_BLOCKS * BLOCK;
         let product = Product {
-            a: self.scratch.scores[first..vectors].as_flattened(),
-            a_stride: BLOCK,
-            b: values,
+            a: &self.scratch.scores[first..vectors].as_flattened()[column..],
+            a_stride: SPAN,
+            b: self.page(index).1,
             b_stride: stride,
-            depth,
+            // Keys that the last row sees: the values behind them may not have been written.
+            depth: (self.position + self.rows - index * BLOCK).min(BLOCK),
             c_stride: stride,
+            ahead,
         };
         let outputs = &mut self.scratch.outputs[first * stride..];
         product.add_to(lanes, vectors - first, stride, outputs);
     }
 
-    /// Turns the scores of the first `seen` keys into weights relative to the running maximum, the
-    /// others into zeros, and rescales what was summed up before if the maximum has grown.
+    /// Turns the scores of the first `seen` of `keys` keys into weights relative to the running
+    /// maximum, the others into zeros, and rescales what was summed up before if the maximum has
+    /// grown.
     #[inline(always)]
-    fn soften<L: Lanes>(&mut self, lanes: L, vector: usize, seen: usize) {
+    fn soften<L: Lanes>(&mut self, lanes: L, vector: usize, keys: usize, seen: usize) {
         let Scratch { stride, scores, maxima, sums, outputs, .. } = &mut *self.scratch;
-        let scores = &mut scores[vector];
-        scores[seen..].fill(f32::NEG_INFINITY);
-        let (halves, _) = scores.as_chunks_mut::<LANES>();
-        let [low, high] = halves else { unreachable!("a block is two vectors") };
-        let (mut a, mut b) = (lanes.load(low), lanes.load(high));
-
+        let scores = &mut scores[vector][..keys];
+        if seen < keys {
+            scores[seen..].fill(f32::NEG_INFINITY);
+        }
+        let (scores, _) = scores.as_chunks_mut::<LANES>();
         let before = maxima[vector];
-        let maximum = before.max(lanes.largest(lanes.max(a, b)));
-        let shift = lanes.splat(-maximum);
-        (a, b) = (lanes.exp(lanes.add(a, shift)), lanes.exp(lanes.add(b, shift)));
-        lanes.store(a, low);
-        lanes.store(b, high);
-
+        let mut maximum = lanes.splat(before);
+        for part in &*scores {
+            maximum = lanes.max(maximum, lanes.load(part));
+        }
+        let maximum = lanes.largest(maximum);
         let mut sum = lanes.load(&sums[vector]);
         if maximum > before {
             let factor = lanes.exp(lanes.splat(before - maximum));
@@ -162,7 +198,13 @@ impl<E: Element> Item<'_, E> {
             }
             maxima[vector] = maximum;
         }
-        lanes.store(lanes.add(sum, lanes.add(a, b)), &mut sums[vector]);
+        let shift = lanes.splat(-maximum);
+        for part in scores {
+            let weights = lanes.exp(lanes.add(lanes.load(part), shift));
+            lanes.store(weights, part);
+            sum = lanes.add(sum, weights);
+        }
+        lanes.store(sum, &mut sums[vector]);
     }
 
     /// Divides the outputs by their sums.

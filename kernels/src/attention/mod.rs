@@ -2,7 +2,7 @@
 //!
 //! Work is cut into items: a few successive rows of one sequence times the query heads that share one
 //! key and value head, twelve query vectors at most, so that each key and value loaded serves all of
-//! them. An item walks the blocks of its sequence in order and keeps a running maximum, sum and
+//! them. An item walks the blocks of its sequence in order, four at a time, and keeps a running maximum, sum and
 //! output for each vector (Milakov and Gimelshein, "Online normalizer calculation for softmax").
 //!
 //! What is computed for a vector depends on its sequence alone, never on the other vectors of its
@@ -13,11 +13,9 @@
 mod item;
 mod product;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use half::f16;
 
-use crate::batch::{Batch, Heads, TILE_VECTORS};
+use crate::batch::{Batch, Heads, TILE_VECTORS, Tile};
 use crate::cpu::Cpu;
 use crate::kv::{KvDtype, PagedKv};
 use crate::lanes::{Element, dispatch};
@@ -81,30 +79,29 @@ struct Task<'a> {
 
 impl Task<'_> {
     fn run<E: Element>(&self, pool: &Pool, scratch: &mut [Scratch]) {
-        let heads = self.batch.heads();
-        // Groups of more than twelve heads are cut.
-        let parts = heads.group().div_ceil(TILE_VECTORS);
-        let items = self.batch.tiles().len() * heads.kv * parts;
+        let items = self.batch.tiles().len() * self.items_per_tile();
+        // A thread goes through all heads of a tile where there are tiles enough: their keys and
+        // values follow each other in memory.
+        let enough = self.batch.tiles().len() >= 4 * pool.threads();
+        let size = if enough { self.items_per_tile() } else { 1 };
         let scratch = Disjoint::new(scratch);
-        let next = AtomicUsize::new(0);
-        pool.run(&|worker| {
-            // SAFETY: each worker runs once, and uses the scratch memory of its number.
+        pool.for_ranges_with_worker(items, size, |worker, range| {
+            // SAFETY: each worker takes one range at a time, and uses the scratch of its number.
             let scratch = &mut unsafe { scratch.slice(worker, 1) }[0];
-            loop {
-                let item = next.fetch_add(1, Ordering::Relaxed);
-                if item >= items {
-                    break;
-                }
-                self.item::<E>(item / parts, item % parts, scratch);
-            }
+            range.for_each(|item| self.item::<E>(item, scratch));
         });
     }
 
-    /// One tile and key and value head: `number` counts them, tile by tile.
-    fn item<E: Element>(&self, number: usize, part: usize, scratch: &mut Scratch) {
+    fn items_per_tile(&self) -> usize {
+        // Groups of more than twelve heads are cut.
+        self.batch.heads().kv * self.batch.heads().group().div_ceil(TILE_VECTORS)
+    }
+
+    /// Computes the item of this number: items count the parts of a group, then the key and value
+    /// heads, then the tiles.
+    fn item<E: Element>(&self, number: usize, scratch: &mut Scratch) {
         let heads = self.batch.heads();
-        let tile = self.batch.tiles()[number / heads.kv];
-        let kv_head = number % heads.kv;
+        let (tile, kv_head, part) = self.place(number);
         let first = part * TILE_VECTORS;
         let query_heads = (heads.group() - first).min(TILE_VECTORS);
         let first_head = kv_head * heads.group() + first;
@@ -121,7 +118,7 @@ impl Task<'_> {
                 queries: &self.queries[(tile.first_row * heads.query + first_head) * heads.dim..],
                 query_stride: heads.query * heads.dim,
                 scratch,
-                element: std::marker::PhantomData,
+                after: self.first_keys(number + 1),
             },
         );
         for row in 0..tile.rows {
@@ -132,6 +129,23 @@ impl Task<'_> {
                 out.copy_from_slice(&scratch.output(row * query_heads + head)[..heads.dim]);
             }
         }
+    }
+
+    /// Tile, key and value head, and part of its group.
+    fn place(&self, number: usize) -> (Tile, usize, usize) {
+        let parts = self.items_per_tile() / self.batch.heads().kv;
+        let (rest, part) = (number / parts, number % parts);
+        let kv = self.batch.heads().kv;
+        (self.batch.tiles()[rest / kv], rest % kv, part)
+    }
+
+    /// The first keys that an item needs; nothing where there is no such item.
+    fn first_keys<E: Element>(&self, number: usize) -> &[E] {
+        if number == self.batch.tiles().len() * self.items_per_tile() {
+            return &[];
+        }
+        let (tile, kv_head, _) = self.place(number);
+        self.kv.page(self.batch.table(&tile)[0] as usize, self.layer, kv_head).0
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::array::from_fn;
 
-use crate::lanes::{Element, LANES, Lanes};
+use crate::lanes::{Element, LANES, Lanes, prefetch};
+
+/// Bytes.
+const CACHE_LINE: usize = 64;
 
 /// `c[m][n] += sum over d of a[m][d] * b[d][n]`, for `d` in `0..depth`, in this order: each sum is
 /// one chain of fused multiplications, so it does not depend on how rows and columns are tiled.
@@ -14,6 +17,8 @@ pub(super) struct Product<'a, E> {
     pub(super) b_stride: usize,
     pub(super) depth: usize,
     pub(super) c_stride: usize,
+    /// What is multiplied next, laid out like `b`: brought into the cache on the way.
+    pub(super) ahead: &'a [E],
 }
 
 impl<E: Element> Product<'_, E> {
@@ -87,6 +92,9 @@ impl<E: Element> Product<'_, E> {
             from_fn(|n| lanes.load(unsafe { vector(c, at(m, n)) }))
         });
         for d in 0..self.depth {
+            if row == 0 {
+                self.fetch_ahead(d * self.b_stride + col, width);
+            }
             // SAFETY: within `b`, by the second assertion.
             let b: [L::F32s; N] =
                 from_fn(|n| E::load(lanes, unsafe { vector(b, d * self.b_stride + n * LANES) }));
@@ -103,6 +111,16 @@ impl<E: Element> Product<'_, E> {
                 let to = c[at(m, n)..].first_chunk_mut().expect("within c, by the third assertion");
                 lanes.store(sum, to);
             }
+        }
+    }
+}
+
+impl<E> Product<'_, E> {
+    /// Asks for `len` elements of what comes next.
+    #[inline(always)]
+    fn fetch_ahead(&self, start: usize, len: usize) {
+        for line in (0..len).step_by(CACHE_LINE / size_of::<E>()) {
+            prefetch(self.ahead.as_ptr().wrapping_add(start + line));
         }
     }
 }

@@ -93,6 +93,19 @@ pub(crate) fn dispatch<K: Kernel>(cpu: Cpu, kernel: K) -> K::Output {
     kernel.run(portable::Portable)
 }
 
+/// Asks for the cache line at `address`, which may be any.
+#[inline(always)]
+pub(crate) fn prefetch<T>(address: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 has the instruction, and it reads nothing that a program could see.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
 /// Up to sixteen values, filled up with zeros.
 #[inline(always)]
 pub(crate) fn padded(values: &[f32]) -> [f32; LANES] {
