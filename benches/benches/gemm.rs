@@ -58,7 +58,7 @@ fn gemm(criterion: &mut Criterion) {
     products(criterion, "f32", |n, k| Matrix::from_f32(n, k, &floats(n, k)));
 }
 
-/// What it costs to hand an empty region to all threads and to join them.
+/// What it costs to offer an empty region to the workers and to wait for those that came.
 fn fork_join(criterion: &mut Criterion) {
     for threads in [2, 4] {
         let pool = Pool::new(threads);
