@@ -117,6 +117,7 @@ run_llama() {
 
 need_rust
 need_python
+need 'command -v curl' curl
 model=$(models/fetch-demo.sh | tail -n 1)
 cargo build --release --package sluice-server --package sluice-load
 bin="${CARGO_TARGET_DIR:-target}/release"

@@ -193,6 +193,9 @@ impl<'a> Session<'a> {
             slo,
             summary,
         };
+        if let Some(complaint) = records.iter().find_map(|record| record.complaint.as_deref()) {
+            eprintln!("{}: {} refused, the first with {complaint}", run.label, counts.refused);
+        }
         if let Some(path) = &self.common.json {
             report::append(path, &run)?;
         }

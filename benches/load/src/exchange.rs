@@ -16,6 +16,9 @@ use crate::outcome::{End, Record};
 use crate::prompt::{self, Calibration, Form};
 use crate::sse::{SseParser, has_object, has_text};
 
+/// How much of an unexpected error is kept, to be shown.
+const MAX_COMPLAINT_BYTES: usize = 300;
+
 /// Which endpoint is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Api {
@@ -201,6 +204,10 @@ async fn refusal(status: StatusCode, exchange: Exchange, record: &mut Record) ->
     let is_load = matches!(status.as_u16(), 429 | 503 | 529);
     let expired = serde_json::from_slice::<Value>(&body)
         .is_ok_and(|answer| answer["error"]["code"] == "expired");
+    if !is_load {
+        let text = String::from_utf8_lossy(&body[..body.len().min(MAX_COMPLAINT_BYTES)]);
+        record.complaint = Some(format!("{status}: {text}"));
+    }
     Ok(match (is_load, expired) {
         (true, true) => End::Expired,
         (true, false) => End::Shed,

@@ -48,6 +48,8 @@ pub struct Record {
     pub prompt_tokens: Option<u32>,
     /// The `Retry-After` of a refusal, in seconds.
     pub retry_after: Option<u32>,
+    /// The beginning of what the server said when it refused for another reason than load.
+    pub complaint: Option<String>,
 }
 
 impl Record {
@@ -65,6 +67,7 @@ impl Record {
             usage_tokens: None,
             prompt_tokens: None,
             retry_after: None,
+            complaint: None,
         }
     }
 

@@ -131,6 +131,7 @@ async fn every_kind_of_answer_has_its_own_end() {
     assert_eq!((done.gaps.len(), done.usage_tokens, done.prompt_tokens), (1, Some(3), Some(9)));
     assert!(done.first_text.is_some() && done.first_text <= done.last_text);
     assert_eq!(records[1].retry_after, Some(7));
+    assert!(records[5].complaint.as_ref().is_some_and(|text| text.starts_with("400")));
     assert_eq!(records[3].output_tokens(), 1, "what came before the client gave up");
 }
 
