@@ -28,7 +28,7 @@ fi
 say "one streamed answer"
 curl -fsSN --max-time 60 "$URL/v1/chat/completions" -H 'content-type: application/json' -d '{
   "messages": [{"role": "user", "content": "Name three colours."}],
-  "max_tokens": 24, "stream": true}' |
+  "max_tokens": 40, "temperature": 0, "stream": true}' |
     python3 -u -c '
 import json, sys
 for line in sys.stdin:
@@ -46,7 +46,7 @@ say "32 clients at once, each wants its first token within a second: some are re
 answers=$(mktemp -d)
 trap 'rm -rf "$answers"' EXIT
 clients=()
-prompt=$(printf 'the quick brown fox number %s jumps over the lazy dog. ' {1..16})
+prompt=$(printf 'the quick brown fox number %s jumps over the lazy dog. ' {1..8})
 for client in {1..32}; do
     curl -sS -i --max-time 60 -o "$answers/$client" "$URL/v1/completions" \
         -H 'content-type: application/json' -H 'x-slo-ttft-ms: 1000' \
@@ -55,7 +55,7 @@ for client in {1..32}; do
 done
 wait "${clients[@]}" || true
 echo "answers by status:"
-cat "$answers"/* | grep -a '^HTTP/' | sort | uniq -c
+grep -ah -m 1 '^HTTP/' "$answers"/* | sort | uniq -c
 if shed=$(grep -l '^HTTP/1.1 429' "$answers"/*); then
     echo
     cat "$(head -n 1 <<<"$shed")"
