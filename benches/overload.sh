@@ -54,7 +54,10 @@ measure() { # measure LABEL closed|open ARGUMENTS...
         --json "$RUNS" "$@"
 }
 
-throughput() { measure "$1" closed --concurrency 1,8,32 --per-slot "$PER_SLOT" --timeout 10m; }
+throughput() { # throughput LABEL; other seeds give other prompts, so that no cache can help
+    measure "$1" closed --concurrency 1 --per-slot $((PER_SLOT * 3)) --timeout 10m --seed 2
+    measure "$1" closed --concurrency 8,32 --per-slot "$PER_SLOT" --timeout 10m --seed 3
+}
 
 overload() { # overload LABEL SLO_MS
     [ -n "$capacity" ] || fail "give CAPACITY=requests-per-second, or measure sluice first"
