@@ -269,7 +269,9 @@ fn class_settings<'de, D: serde::Deserializer<'de>>(
     let said = toml::Table::deserialize(deserializer)?;
     let mut all = toml::Table::try_from(default).map_err(D::Error::custom)?;
     merge(&mut all, said);
-    all.try_into().map_err(|error: toml::de::Error| D::Error::custom(error.message()))
+    // In full it names the key, on a line of its own.
+    let problem = |error: toml::de::Error| error.to_string().trim().replace('\n', " ");
+    all.try_into().map_err(|error| D::Error::custom(problem(error)))
 }
 
 fn latency_settings<'de, D: serde::Deserializer<'de>>(d: D) -> Result<ClassSettings, D::Error> {
