@@ -1,6 +1,6 @@
-//! Whole steps of the demo model on the `cpu` runner, by batch: decode with some 150 tokens of context
-//! each, and a prefill of 512 tokens. Elements are tokens, so throughput is tokens per second.
-//! Needs the demo model (`make model`).
+//! Whole steps of the demo model on the `cpu` runner, by batch: decode with some 150 tokens of
+//! context each, and a prefill of 512 tokens. Elements are tokens, so throughput is tokens per
+//! second. Needs the demo model (`make model`).
 
 use std::path::Path;
 

@@ -80,8 +80,8 @@ impl Batch {
         self.tables.clear();
     }
 
-    /// Appends `rows` rows of a sequence at `start`, whose block table is `blocks`: `blocks[p / 32]`
-    /// holds position `p`.
+    /// Appends `rows` rows of a sequence at `start`, whose block table is `blocks`: `blocks[p /
+    /// 32]` holds position `p`.
     ///
     /// # Panics
     /// The blocks are too few or not in the pool: callers check what comes from outside.

@@ -3,8 +3,8 @@
 use crate::cpu::Cpu;
 use crate::lanes::{Kernel, LANES, Lanes, dispatch, padded};
 
-/// `out = x / sqrt(mean(x^2) + eps) * weight`. The squares are summed in sixteen lanes, so the result
-/// is the same on every machine that fuses multiplication and addition.
+/// `out = x / sqrt(mean(x^2) + eps) * weight`. The squares are summed in sixteen lanes, so the
+/// result is the same on every machine that fuses multiplication and addition.
 ///
 /// # Panics
 /// The three slices differ in length.

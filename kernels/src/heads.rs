@@ -226,7 +226,8 @@ mod tests {
             let some = |n: usize, seed: usize| -> Vec<f32> {
                 (0..n).map(|i| values[(i * 31 + seed) % values.len()]).collect()
             };
-            let (q, k) = (some(batch.len() * query * kv * heads.dim, 1), some(batch.len() * kv * heads.dim, 2));
+            let q = some(batch.len() * query * kv * heads.dim, 1);
+            let k = some(batch.len() * kv * heads.dim, 2);
             let (v, q_norm, k_norm) = (some(k.len(), 3), some(heads.dim, 4), some(heads.dim, 5));
             let table = |f: fn(f64) -> f64| -> Vec<f32> {
                 (0..POSITIONS * half).map(|i| f(angle(i / half, i % half)) as f32).collect()
@@ -244,7 +245,9 @@ mod tests {
 
             let of = |row: usize| batch.rows()[row].position;
             for (i, (got, q)) in got_q.chunks(heads.dim).zip(q.chunks(heads.dim)).enumerate() {
-                let want = reference(q, normed.then_some(&q_norm), of(i / heads.query), interleaved);
+                let norm = normed.then_some(q_norm.as_slice());
+                let position = of(i / heads.query);
+                let want = reference(q, norm, position, interleaved);
                 prop_assert!(close(got, &want, 3e-5), "query {i}");
             }
             for (i, (k, v)) in k.chunks(heads.dim).zip(v.chunks(heads.dim)).enumerate() {

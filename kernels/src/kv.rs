@@ -1,9 +1,9 @@
 //! The paged KV pool.
 //!
-//! A block holds the keys and values of [`PagedKv::BLOCK`] tokens of one sequence, for all layers and
-//! heads. Within it, each (layer, head) has a page of its own: keys transposed, `[head_dim][32]`, so
-//! that one query is multiplied with 32 keys at once and no sum runs across lanes; then values,
-//! `[32][head_dim]`. Value rows are padded to whole vectors.
+//! A block holds the keys and values of [`PagedKv::BLOCK`] tokens of one sequence, for all layers
+//! and heads. Within it, each (layer, head) has a page of its own: keys transposed,
+//! `[head_dim][32]`, so that one query is multiplied with 32 keys at once and no sum runs across
+//! lanes; then values, `[32][head_dim]`. Value rows are padded to whole vectors.
 
 use std::io;
 

@@ -1,4 +1,5 @@
-//! Rotary position embedding: the angles, computed once in f64 for every position a runner can meet.
+//! Rotary position embedding: the angles, computed once in f64 for every position a runner can
+//! meet.
 //!
 //! Both runners read the same table, so that they can differ in their arithmetic only.
 

@@ -70,9 +70,9 @@ pub trait ModelRunner: Send {
     fn run(&mut self, chunks: &[Chunk<'_>], logits: &mut Vec<f32>) -> Result<(), RunnerError>;
 }
 
-/// Checks a batch against the limits, so that a runner may index without looking: as many chunks and
-/// rows as allowed, no chunk without tokens, every token in the vocabulary, every position within
-/// the longest sequence and covered by a block of the pool.
+/// Checks a batch against the limits, so that a runner may index without looking: as many chunks
+/// and rows as allowed, no chunk without tokens, every token in the vocabulary, every position
+/// within the longest sequence and covered by a block of the pool.
 ///
 /// # Errors
 /// [`RunnerError::Step`] with the chunk and what is wrong with it. Nothing has been written then.

@@ -39,7 +39,7 @@ pub(crate) fn request(id: u64, arrival: Micros) -> Request {
     let due = |seconds: u64| Some(arrival.plus(Micros(seconds * 1_000_000 + spread(5_000_000))));
     Request {
         id: RequestId(id),
-        class: if id % 4 == 0 { Class::Throughput } else { Class::Latency },
+        class: if id.is_multiple_of(4) { Class::Throughput } else { Class::Latency },
         arrival,
         deadline: Deadline { first_token: due(36_000), last_token: due(72_000), tpot: None },
         retry: 0,

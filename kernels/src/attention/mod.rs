@@ -1,14 +1,15 @@
 //! Attention over paged keys and values.
 //!
-//! Work is cut into items: a few successive rows of one sequence times the query heads that share one
-//! key and value head, twelve query vectors at most, so that each key and value loaded serves all of
-//! them. An item walks the blocks of its sequence in order, four at a time, and keeps a running maximum, sum and
-//! output for each vector (Milakov and Gimelshein, "Online normalizer calculation for softmax").
+//! Work is cut into items: a few successive rows of one sequence times the query heads that share
+//! one key and value head, twelve query vectors at most, so that each key and value loaded serves
+//! all of them. An item walks the blocks of its sequence in order, four at a time, and keeps a
+//! running maximum, sum and output for each vector (Milakov and Gimelshein, "Online normalizer
+//! calculation for softmax").
 //!
 //! What is computed for a vector depends on its sequence alone, never on the other vectors of its
-//! item: blocks are cut at absolute positions, sums run in a fixed order, masked keys count as exact
-//! zeros. So a row's result has the same bits however its prefill is cut, whatever else is in the
-//! batch, and on any number of threads.
+//! item: blocks are cut at absolute positions, sums run in a fixed order, masked keys count as
+//! exact zeros. So a row's result has the same bits however its prefill is cut, whatever else is in
+//! the batch, and on any number of threads.
 
 mod item;
 mod product;

@@ -170,7 +170,9 @@ proptest! {
         chunks in prop::collection::vec((0..SEQUENCES, 0_usize..140, 1_usize..20), 1..4),
     ) {
         let got = case.run(2, &case.pool(usize::MAX), &chunks);
-        let rows = chunks.iter().flat_map(|&(s, start, rows)| (start..start + rows).map(move |p| (s, p)));
+        let rows = chunks.iter().flat_map(|&(sequence, start, rows)| {
+            (start..start + rows).map(move |position| (sequence, position))
+        });
         for ((sequence, position), got) in rows.zip(got) {
             let want = case.reference(sequence, position);
             for (got, want) in got.iter().zip(want) {

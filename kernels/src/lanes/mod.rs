@@ -1,10 +1,11 @@
 //! Sixteen f32 lanes, whatever registers they live in, so that each kernel is written once.
 //!
-//! [`Lanes`] has one implementation for each code path: a zmm register, two ymm registers, or a plain
-//! array. A kernel is a type that implements [`Kernel`]; [`dispatch`] compiles its body once for each
-//! path, with the path's instructions enabled, and picks one at run time. Every operation works lane
-//! by lane in IEEE single precision, and reductions fold halves in a fixed order, so the two vector
-//! paths give the same bits; the portable one differs only by rounding products before it adds them.
+//! [`Lanes`] has one implementation for each code path: a zmm register, two ymm registers, or a
+//! plain array. A kernel is a type that implements [`Kernel`]; [`dispatch`] compiles its body once
+//! for each path, with the path's instructions enabled, and picks one at run time. Every operation
+//! works lane by lane in IEEE single precision, and reductions fold halves in a fixed order, so the
+//! two vector paths give the same bits; the portable one differs only by rounding products before
+//! it adds them.
 
 mod avx2;
 mod avx512;
@@ -24,7 +25,8 @@ pub(crate) trait Lanes: Copy {
     /// Sixteen values.
     type F32s: Copy;
 
-    /// Rows and vectors of the largest tile of a matrix product whose accumulators fit in registers.
+    /// Rows and vectors of the largest tile of a matrix product whose accumulators fit in
+    /// registers.
     const TILE: (usize, usize);
 
     fn splat(self, x: f32) -> Self::F32s;
@@ -52,7 +54,8 @@ pub(crate) trait Lanes: Copy {
     /// The largest lane.
     fn largest(self, x: Self::F32s) -> f32;
 
-    /// `e^x` to about one unit in the last place; 0 below -87.3, where the result would be denormal.
+    /// `e^x` to about one unit in the last place; 0 below -87.3, where the result would be
+    /// denormal.
     #[inline(always)]
     fn exp(self, x: Self::F32s) -> Self::F32s {
         const LIMIT: f32 = -87.3;

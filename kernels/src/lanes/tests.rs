@@ -60,7 +60,9 @@ proptest! {
     }
 
     #[test]
-    fn halves_are_rounded_to_nearest_and_never_overflow(x in prop::array::uniform16(-1e5_f32..1e5)) {
+    fn halves_are_rounded_to_nearest_and_never_overflow(
+        x in prop::array::uniform16(-1e5_f32..1e5),
+    ) {
         let nearest = x.map(|x| f16::from_f32(x.clamp(-65504.0, 65504.0)));
         for cpu in Cpu::supported() {
             prop_assert_eq!(dispatch(cpu, Halves(&x)), (nearest, nearest.map(f16::to_f32)));

@@ -79,8 +79,8 @@ impl Rotary {
     }
 }
 
-/// Causal attention of one sequence's queries, `[len, num_heads, head_dim]`, over its context; tiles
-/// of `[rows, num_heads * head_dim]`, in order.
+/// Causal attention of one sequence's queries, `[len, num_heads, head_dim]`, over its context;
+/// tiles of `[rows, num_heads * head_dim]`, in order.
 fn attend(queries: &Tensor, pool: &KvPool, span: &Span) -> Result<Vec<Tensor>> {
     let (keys, values) = pool.read(span)?;
     let first_position = span.context - span.len;
@@ -115,7 +115,8 @@ fn attend_tile(queries: &Tensor, keys: &Tensor, values: &Tensor, first: usize) -
         .reshape((rows, num_heads * head_dim))
 }
 
-/// `[rows, context]`: 0 where the query at position `first + row` may look, minus infinity after it.
+/// `[rows, context]`: 0 where the query at position `first + row` may look, minus infinity after
+/// it.
 fn causal_mask(rows: usize, context: usize, first: usize, device: &Device) -> Result<Tensor> {
     let visible = |row, key| if key <= first + row { 0.0 } else { f32::NEG_INFINITY };
     let mask: Vec<f32> =

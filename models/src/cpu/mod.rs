@@ -24,8 +24,8 @@ const MAX_LOGITS_BYTES: usize = 256 << 20;
 /// How weights are kept in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WeightType {
-    /// As stored: Q4_0, Q4_1 and Q8_0 blocks keep their values, floats become f32. Q4_K and Q6_K are
-    /// requantised to Q8_0, which adds about a tenth of the error that they have.
+    /// As stored: Q4_0, Q4_1 and Q8_0 blocks keep their values, floats become f32. Q4_K and Q6_K
+    /// are requantised to Q8_0, which adds about a tenth of the error that they have.
     Auto,
     /// Everything as f32.
     F32,
