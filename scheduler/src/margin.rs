@@ -1,20 +1,23 @@
 //! How far a forecast is stretched before it is compared with a deadline.
 //!
-//! The margin of a class is an online 90 % quantile of actual / carried time. Carried is the
+//! The margin of a class is an online 95 % quantile of actual / carried time. Carried is the
 //! forecast at admission plus every delay that the gate accepted since: measured against the
 //! forecast at admission the margin would learn the gate's own later admissions and run away.
-//! Each observation above the margin raises it by 1.8 %, each one below lowers it by 0.2 %; the two
-//! balance when one in ten is above.
+//! Each observation above the margin raises it by 1.9 %, each one below lowers it by 0.1 %; the two
+//! balance when one in twenty is above.
 
 use crate::time::Micros;
 
 const START: u32 = 1_250;
-const FLOOR: u32 = 1_030;
+/// A step is over when it is over: deadlines fall inside steps, and clients see tokens a little later
+/// than the engine. On the real engine a floor of 1.03 with the 90 % quantile kept 93 to 99 % of
+/// promises at twice and four times capacity.
+const FLOOR: u32 = 1_050;
 const CAP_EXACT: u32 = 2_500;
 /// With learned lengths large errors are those of the lengths, which no margin mends.
 const CAP_LEARNED: u32 = 1_250;
-const RAISE: u32 = 18;
-const LOWER: u32 = 2;
+const RAISE: u32 = 19;
+const LOWER: u32 = 1;
 
 /// The margin of one class, per mille of the time still to come.
 #[derive(Clone, Copy, Debug)]
@@ -61,14 +64,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_settles_where_one_in_ten_is_later() {
+    fn it_settles_where_one_in_twenty_is_later() {
         let mut margin = Margin::new(None);
-        // Ratios 0.91, 0.92, ... 1.90, evenly: the 90 % quantile is 1.81.
+        // Ratios 0.91, 0.92, ... 1.90, evenly: the 95 % quantile is 1.86.
         for i in 0..20_000u64 {
             margin.observe(Micros(91 + i * 37 % 100), Micros(100));
         }
         let settled = margin.permille(true);
-        assert!((1_700..1_900).contains(&settled), "{settled}");
+        assert!((1_800..1_920).contains(&settled), "{settled}");
         assert_eq!(margin.permille(false), CAP_LEARNED);
     }
 
