@@ -2,23 +2,17 @@
 //! heads of 64), by context, on one thread and on two. Elements are pairs of a query row and a key.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use kernels::{Attention, Batch, Heads, KvDtype, KvShape, PagedKv, Pool};
-
-const HEADS: Heads = Heads { query: 9, kv: 3, dim: 64 };
+use kernels::{Attention, Batch, Pool};
+use sluice_benches::{HEADS, written_kv};
 
 /// `sequences` chunks of `rows` rows each that end at position `context`.
 fn run(c: &mut Criterion, name: &str, sequences: usize, rows: usize, context: usize) {
-    let blocks = context.div_ceil(PagedKv::BLOCK);
-    let num_blocks = (sequences * blocks) as u32;
-    let shape = KvShape { layers: 1, kv_heads: HEADS.kv, head_dim: HEADS.dim };
-    let kv = PagedKv::new(shape, KvDtype::F16, num_blocks).expect("a small pool can be mapped");
-    let mut batch = Batch::new(HEADS, num_blocks, sequences * rows);
-    let mut pairs = 0;
-    for sequence in 0..sequences as u32 {
-        let table: Vec<u32> = (0..blocks as u32).map(|i| sequence * blocks as u32 + i).collect();
-        batch.push((context - rows) as u32, rows, &table);
-        pairs += (context - rows + 1..=context).sum::<usize>();
+    let (kv, tables) = written_kv(sequences, context);
+    let mut batch = Batch::new(HEADS, kv.num_blocks() as u32, sequences * rows);
+    for table in &tables {
+        batch.push((context - rows) as u32, rows, table);
     }
+    let pairs = sequences * (context - rows + 1..=context).sum::<usize>();
     batch.seal();
     let queries = vec![0.5; batch.len() * HEADS.query * HEADS.dim];
     let mut out = queries.clone();

@@ -7,27 +7,13 @@
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use kernels::{Activations, Matrix, Pool};
+use sluice_benches::{floats, q4};
 use std::hint::black_box;
 use std::time::Duration;
 
 const SHAPES: [(usize, usize); 4] = [(576, 576), (1536, 576), (576, 1536), (49_152, 576)];
 const ROWS: [usize; 4] = [1, 8, 32, 256];
 const THREADS: [usize; 2] = [1, 2];
-
-/// Sample weights: their values do not matter to the time, but must be ordinary numbers.
-fn floats(n: usize, k: usize) -> Vec<f32> {
-    (0..n * k).map(|i| (i * 7919 % 1000) as f32 / 500.0 - 1.0).collect()
-}
-
-fn q4(n: usize, k: usize) -> Matrix {
-    let block = |i: usize| {
-        let mut block = [(i * 31 % 251) as u8; 20];
-        // Scale 1/128, minimum -1/16 as f16.
-        block[..4].copy_from_slice(&[0, 0x20, 0, 0xac]);
-        block
-    };
-    Matrix::from_q4_1(n, k, &(0..n * k / 32).flat_map(block).collect::<Vec<_>>())
-}
 
 fn products(criterion: &mut Criterion, name: &str, make: impl Fn(usize, usize) -> Matrix) {
     for (n, k) in SHAPES {

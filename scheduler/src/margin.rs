@@ -9,9 +9,9 @@
 use crate::time::Micros;
 
 const START: u32 = 1_250;
-/// A step is over when it is over: deadlines fall inside steps, and clients see tokens a little later
-/// than the engine. On the real engine a floor of 1.03 with the 90 % quantile kept 93 to 99 % of
-/// promises at twice and four times capacity.
+/// Deadlines fall inside steps, and clients see tokens a little later than the engine. On the real
+/// engine a floor of 1.03 with the 90 % quantile kept 93 to 99 % of promises at twice and four
+/// times capacity.
 const FLOOR: u32 = 1_050;
 const CAP_EXACT: u32 = 2_500;
 /// With learned lengths large errors are those of the lengths, which no margin mends.
