@@ -79,8 +79,8 @@ fn product(name: &str, matrix: &Matrix, rows: usize, bandwidths: &[f64]) {
     }
 }
 
-/// Only the head is larger than the caches: the bound of the others is what a step that reads all
-/// weights from memory leaves them.
+/// Alone, a matrix stays in a large cache and may pass the bound; in a whole step, which reads all
+/// weights, it cannot.
 fn products(bandwidths: &[f64]) {
     println!("\n| product | rows | threads | GMAC/s | memory bound, GMAC/s |");
     println!("|---|--:|--:|--:|--:|");
