@@ -48,7 +48,8 @@ impl Load {
     fn order(&self) -> (u8, f64) {
         match self {
             Self::Closed { concurrency } => (0, f64::from(*concurrency)),
-            Self::Open { rate, .. } => (1, *rate),
+            // By multiple: two measurements of one capacity differ a little.
+            Self::Open { rate, multiple } => (1, multiple.unwrap_or(*rate)),
             Self::Trace { speed_up } => (2, *speed_up),
         }
     }
