@@ -6,8 +6,8 @@ use std::thread::JoinHandle;
 
 use crossbeam_channel::{Sender, TrySendError};
 use scheduler::{
-    Admission, Class, ClassTable, CostModel, Counts, Forecast, Micros, RequestId, Shed, ShedReason,
-    Terminal,
+    Admission, Class, ClassTable, CostModel, Counts, Forecast, Micros, Quantity, RequestId, Rule,
+    Shed, ShedReason, Terminal,
 };
 use tokio::sync::{Semaphore, mpsc};
 
@@ -82,7 +82,7 @@ impl Inner {
             return Ok(forecast);
         };
         let none = vec![0; sequences];
-        front.gate.finish(now, id, Terminal::Cancelled, &none, None, None);
+        let _ = front.gate.finish(now, id, Terminal::Cancelled, &none, None, None);
         Err(match error {
             TrySendError::Disconnected(_) => Refusal::EngineDead,
             TrySendError::Full(_) => Refusal::Shed(channel_full(sequences as u32)),
@@ -94,6 +94,8 @@ impl Inner {
 fn channel_full(position: u32) -> Shed {
     Shed {
         reason: ShedReason::QueueFull,
+        rule: Rule::Bound,
+        quantity: Quantity::FirstToken,
         retry_after: Micros::from_millis(1_000),
         should_retry: true,
         predicted: Micros(0),
@@ -206,7 +208,7 @@ mod tests {
             per_prefill_span_ps: 0,
         };
         let policy = scheduler::policy::by_name("fcfs").expect("shipped");
-        let config = GateConfig { mode: AdmissionMode::None, scheduler: settings };
+        let config = GateConfig::new(AdmissionMode::None, settings);
         let live = Live { counts: Counts::default(), cost, progress: None };
         let shared = Shared::new(Clock::start(), Gate::new(config, policy, cost), live);
         let (commands, receiver) = bounded(1);

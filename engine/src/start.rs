@@ -78,7 +78,7 @@ pub fn start(
         max_model_len: limits.max_model_len,
         classes,
     };
-    let gate_config = GateConfig { mode: config.admission, scheduler: settings };
+    let gate_config = GateConfig::new(config.admission, settings);
     let gate = Gate::new(gate_config, gate_policy, cost);
     let scheduler = Scheduler::new(settings, policy, cost);
     let live = Live { counts: scheduler.counts(), cost, progress: None };

@@ -124,7 +124,8 @@ impl Submission {
         let max = self.sampling.max_tokens.clamp(1, max_model_len - prompt_tokens);
         let min = self.sampling.min_tokens.clamp(1, max);
         let endless = self.sampling.ignore_eos && self.sampling.stop_token_ids.is_empty();
-        let output = OutputLength { min, max, predicted: max, exact: endless || min == max };
+        let exact = endless || min == max;
+        let output = OutputLength { min, max, predicted: max, hint: None, exact };
         SequenceSpec { prompt: index, prompt_tokens, output }
     }
 

@@ -19,6 +19,33 @@ pub struct GateConfig {
     pub mode: AdmissionMode,
     /// Limits shared with the scheduler.
     pub scheduler: SchedulerConfig,
+    /// Which kinds are refused first when somebody must be.
+    pub kinds: KindConfig,
+}
+
+impl GateConfig {
+    /// With the default rule for kinds.
+    #[must_use]
+    pub fn new(mode: AdmissionMode, scheduler: SchedulerConfig) -> GateConfig {
+        GateConfig { mode, scheduler, kinds: KindConfig::default() }
+    }
+}
+
+/// Whom to refuse when somebody must be (rule C of the gate).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KindConfig {
+    /// How much of the share that has to be refused is taken from the kinds with the least room in
+    /// their deadlines, per mille. 0 favours tokens, 800 the number of requests in time.
+    pub strength_permille: u32,
+    /// How much the refusals that requests of one size have met lately count in their favour, per
+    /// mille: at 0 large prompts, which are the hardest to fit in, are refused most.
+    pub fairness_permille: u32,
+}
+
+impl Default for KindConfig {
+    fn default() -> KindConfig {
+        KindConfig { strength_permille: 800, fairness_permille: 0 }
+    }
 }
 
 /// Predicted absolute times of a request's tokens, and the work it adds.
@@ -74,18 +101,75 @@ impl ShedReason {
     }
 }
 
+/// Which check refused a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rule {
+    /// A bound or a state, not a forecast: a full queue, a passed deadline, draining.
+    Bound,
+    /// It would miss its own deadline.
+    Own,
+    /// It would break a promise made before.
+    Harm,
+    /// Its kind has the least room in its deadlines, and somebody must be refused.
+    Kind,
+}
+
+impl Rule {
+    /// All rules, for metrics that exist from the start.
+    pub const ALL: [Rule; 4] = [Rule::Bound, Rule::Own, Rule::Harm, Rule::Kind];
+
+    /// The metric label.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Rule::Bound => "bound",
+            Rule::Own => "own",
+            Rule::Harm => "harm",
+            Rule::Kind => "kind",
+        }
+    }
+}
+
+/// A time that is promised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Quantity {
+    /// Arrival to first token, TTFT.
+    FirstToken,
+    /// Arrival to last token, E2E.
+    LastToken,
+    /// First to last token, against the promised mean gap, TPOT.
+    Gaps,
+}
+
+impl Quantity {
+    /// The name in metrics and errors.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Quantity::FirstToken => "ttft",
+            Quantity::LastToken => "e2e",
+            Quantity::Gaps => "tpot",
+        }
+    }
+}
+
 /// A refusal that may succeed later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shed {
     /// Why.
     pub reason: ShedReason,
+    /// Which check said so.
+    pub rule: Rule,
+    /// What `predicted` and `budget` are times of.
+    pub quantity: Quantity,
     /// When to come back: a slot in the virtual queue of retries.
     pub retry_after: Micros,
     /// A retry is worth it (false tells SDKs not to).
     pub should_retry: bool,
-    /// Predicted time from arrival to the token whose deadline would be missed.
+    /// Predicted time from arrival to the token in question (from the first to the last token for
+    /// [`Quantity::Gaps`]).
     pub predicted: Micros,
-    /// Time from arrival that it may take at most.
+    /// Time that it may take at most.
     pub budget: Micros,
     /// Sequences that would be ahead of it.
     pub position: u32,
@@ -112,4 +196,17 @@ pub enum Admission {
         /// Blocks there are.
         available: u32,
     },
+}
+
+/// What the gate knows of a request at its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// The forecast at admission.
+    pub forecast: Forecast,
+    /// That forecast plus every delay accepted since: first token.
+    pub carried_first: Micros,
+    /// That forecast plus every delay accepted since: last token.
+    pub carried_last: Micros,
+    /// Its output length was known.
+    pub exact: bool,
 }

@@ -3,6 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use crate::admission::Forecast;
 use crate::candidate::Candidate;
 use crate::class::Class;
 use crate::request::{RequestId, SequenceSpec};
@@ -13,9 +14,10 @@ use crate::timeline::Timeline;
 #[derive(Clone, Debug)]
 pub(crate) struct Reservation {
     pub(crate) candidate: Candidate,
+    pub(crate) forecast: Forecast,
     pub(crate) arrival: Micros,
     pub(crate) sequences: Vec<SequenceSpec>,
-    /// The forecasts at admission plus every delay accepted since.
+    /// That forecast plus every delay accepted since.
     pub(crate) carried_first: Micros,
     pub(crate) carried_last: Micros,
     /// No installed timeline has it yet.

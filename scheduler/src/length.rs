@@ -51,6 +51,9 @@ impl Lengths {
         if output.exact || output.min >= most {
             return most;
         }
+        if let Some(hint) = output.hint {
+            return hint.clamp(output.min.max(1), most);
+        }
         let [of_prompt, of_all] = kinds(class, prompt_tokens, output.max);
         let full = self.histograms.get(&of_prompt).filter(|histogram| histogram.seen >= ENOUGH);
         let prior = (most / 2).min(PRIOR);
@@ -130,7 +133,7 @@ mod tests {
     use super::*;
 
     fn output(min: u32, max: u32) -> OutputLength {
-        OutputLength { min, max, predicted: 0, exact: false }
+        OutputLength { min, max, predicted: 0, hint: None, exact: false }
     }
 
     proptest! {

@@ -17,6 +17,7 @@ mod candidate;
 pub mod class;
 pub mod cost;
 pub mod gate;
+mod kinds;
 pub mod kv;
 mod ledger;
 mod length;
@@ -33,7 +34,10 @@ pub mod sequence;
 pub mod time;
 pub mod timeline;
 
-pub use admission::{Admission, AdmissionMode, Forecast, GateConfig, Shed, ShedReason};
+pub use admission::{
+    Admission, AdmissionMode, Forecast, GateConfig, KindConfig, Quantity, Rule, Settled, Shed,
+    ShedReason,
+};
 pub use class::{Class, ClassConfig, ClassTable, Slo};
 pub use cost::{CostModel, StepLoad};
 pub use gate::Gate;

@@ -292,7 +292,7 @@ mod tests {
     }
 
     fn request(id: u64, n: usize, prompt_tokens: u32, predicted: u32) -> Request {
-        let output = OutputLength { min: 0, max: 20, predicted, exact: false };
+        let output = OutputLength { min: 0, max: 20, predicted, hint: None, exact: false };
         Request {
             id: RequestId(id),
             class: Class::Latency,

@@ -38,6 +38,8 @@ pub struct OutputLength {
     pub max: u32,
     /// The predicted length; the gate fills it in at admission, within `min..=max`.
     pub predicted: u32,
+    /// What the client says that it expects; cut to the bounds, and taken for the median.
+    pub hint: Option<u32>,
     /// The length is known exactly (`ignore_eos`, or `min == max`): `predicted == max`.
     pub exact: bool,
 }

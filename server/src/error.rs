@@ -333,12 +333,17 @@ impl IntoResponse for ApiError {
 
 #[cfg(test)]
 mod tests {
+    use scheduler::{Quantity, Rule};
+
     use super::*;
 
     fn shed(retry_after: Micros, should_retry: bool) -> Response {
         let reason = ShedReason::SloMiss;
         let (predicted, budget) = (Micros(2_300_000), Micros(1_500_000));
-        let shed = Shed { reason, retry_after, should_retry, predicted, budget, position: 7 };
+        let (rule, quantity) = (Rule::Own, Quantity::FirstToken);
+        let position = 7;
+        let shed =
+            Shed { reason, rule, quantity, retry_after, should_retry, predicted, budget, position };
         ApiError::Refused(Refusal::Shed(shed), OverloadStatus::new(429)).into_response()
     }
 
@@ -364,6 +369,8 @@ mod tests {
         assert_eq!(header(&response, SHOULD_RETRY), "false");
         let shed = Shed {
             reason: ShedReason::SloMiss,
+            rule: Rule::Own,
+            quantity: Quantity::FirstToken,
             retry_after: Micros(2_400_000),
             should_retry: true,
             predicted: Micros(2_300_000),
@@ -386,6 +393,8 @@ mod tests {
     fn the_overload_status_covers_sheds_but_not_draining() {
         let draining = Shed {
             reason: ShedReason::Draining,
+            rule: Rule::Bound,
+            quantity: Quantity::FirstToken,
             retry_after: Micros(0),
             should_retry: true,
             predicted: Micros(0),

@@ -34,7 +34,7 @@ pub(crate) fn config() -> SchedulerConfig {
 pub(crate) fn request(id: u64, arrival: Micros) -> Request {
     let spread = |most: u64| (id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) % most;
     let max = 2_000 + spread(400) as u32;
-    let output = OutputLength { min: 0, max, predicted: 0, exact: true };
+    let output = OutputLength { min: 0, max, predicted: 0, hint: None, exact: true };
     let prompt_tokens = 64 + spread(1_000) as u32;
     let due = |seconds: u64| Some(arrival.plus(Micros(seconds * 1_000_000 + spread(5_000_000))));
     Request {
@@ -64,7 +64,7 @@ impl Inside {
     /// `outstanding` requests are inside, and as many of them as can be decode.
     pub(crate) fn new(outstanding: u64) -> Inside {
         let policy = || policy::by_name("deadline").expect("it is the default");
-        let gate_config = GateConfig { mode: AdmissionMode::Deadline, scheduler: config() };
+        let gate_config = GateConfig::new(AdmissionMode::Deadline, config());
         let mut inside = Inside {
             scheduler: Scheduler::new(config(), policy(), COST),
             gate: Gate::new(gate_config, policy(), COST),

@@ -68,7 +68,7 @@ pub(crate) fn arrivals(seed: u64, seconds: u64, per_mille: u64, exact: bool) -> 
         }
         let (prompt, actual) = (32 + rng.below(193) as u32, 16 + rng.below(97) as u32);
         let max = if exact { actual } else { 256 };
-        let output = OutputLength { min: 0, max, predicted: 0, exact };
+        let output = OutputLength { min: 0, max, predicted: 0, hint: None, exact };
         let arrival = Micros::from_millis(ms);
         let slo = Micros(unloaded(prompt, actual).0 * 4);
         arrivals.push(Arrival {
@@ -173,7 +173,7 @@ impl Driver {
         Driver {
             setup,
             scheduler: Scheduler::new(config, policy(), CPU),
-            gate: Gate::new(GateConfig { mode, scheduler: config }, policy(), CPU),
+            gate: Gate::new(GateConfig::new(mode, config), policy(), CPU),
             rng: Rng(7),
             now: Micros(0),
             live: BTreeMap::new(),

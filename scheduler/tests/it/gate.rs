@@ -11,7 +11,7 @@ use super::driver::{Arrival, CPU, Driver, Setup, config, unloaded};
 const MODES: [AdmissionMode; 2] = [AdmissionMode::Deadline, AdmissionMode::None];
 
 fn request(id: u64, arrival: Micros, prompt: u32, tokens: u32) -> Request {
-    let output = OutputLength { min: 0, max: tokens, predicted: 0, exact: true };
+    let output = OutputLength { min: 0, max: tokens, predicted: 0, hint: None, exact: true };
     Request {
         id: RequestId(id),
         class: Class::Latency,
@@ -100,7 +100,7 @@ proptest! {
 
 fn gate(scheduler: SchedulerConfig) -> Gate {
     let policy = policy::by_name("deadline").unwrap();
-    Gate::new(GateConfig { mode: AdmissionMode::Deadline, scheduler }, policy, CPU)
+    Gate::new(GateConfig::new(AdmissionMode::Deadline, scheduler), policy, CPU)
 }
 
 fn shed_reason(admission: Admission) -> ShedReason {

@@ -126,7 +126,8 @@ impl Harness {
     ) {
         let id = RequestId(self.next_id);
         self.next_id += 1;
-        let output = OutputLength { min: 0, max, predicted: (max / 2).max(1), exact: false };
+        let predicted = (max / 2).max(1);
+        let output = OutputLength { min: 0, max, predicted, hint: None, exact: false };
         let spec = SequenceSpec { prompt: 0, prompt_tokens: prompt, output };
         let due = slack_ms.map(|ms| self.now.plus(Micros::from_millis(ms)));
         let request = Request {

@@ -1,0 +1,137 @@
+//! Whether a request enters: its own deadline, no harm to others, and whose kind goes first.
+
+use super::Gate;
+use super::times::{Miss, Times};
+use crate::admission::{AdmissionMode, Rule, ShedReason};
+use crate::candidate::Candidate;
+use crate::placement::Placement;
+use crate::request::{Deadline, Request};
+use crate::time::Micros;
+use crate::timeline::Timeline;
+
+/// Why a candidate is not admitted.
+pub(super) enum Refusal {
+    Shed { reason: ShedReason, rule: Rule, shown: Miss },
+    Unsatisfiable(Miss),
+}
+
+impl Gate {
+    /// Bounds first, then forecasts. A refusal by forecast of a request that would be in time alone
+    /// on the device counts for its kind.
+    pub(super) fn judge(
+        &mut self,
+        now: Micros,
+        request: &mut Request,
+        candidate: &Candidate,
+        at: &Placement,
+    ) -> Result<(), Refusal> {
+        let lag = self.lag(now);
+        let forecast = Times { first: at.first.plus(lag), last: at.finish.plus(lag) };
+        let shown = forecast.shown(request);
+        let refuse = |reason| Err(Refusal::Shed { reason, rule: Rule::Bound, shown });
+        if self.draining {
+            return refuse(ShedReason::Draining);
+        }
+        let waiting = self.ledger.waiting(request.class);
+        let sequences = request.sequences.len() as u32;
+        let full = waiting + sequences > self.class(request.class).max_waiting;
+        if self.config.mode == AdmissionMode::None {
+            return if full { refuse(ShedReason::QueueFull) } else { Ok(()) };
+        }
+        let passed = |due: Option<Micros>| due.is_some_and(|due| due <= now);
+        if passed(request.deadline.first_token) || passed(request.deadline.last_token) {
+            return refuse(ShedReason::Expired);
+        }
+        self.check_satisfiable(now, request)?;
+        let room = self.alone(now, candidate).room(now, candidate).filter(|room| *room >= 1_000);
+        let idle = self.ledger.is_empty();
+        let verdict = if idle {
+            self.take_off_missed_targets(request, &forecast);
+            Ok(())
+        } else if full {
+            return refuse(ShedReason::QueueFull);
+        } else {
+            self.judge_forecast(now, request, candidate, at, &forecast, room)
+        };
+        if let Some(room) = room {
+            self.kinds[request.class.index()].observe(now, room, verdict.is_err());
+        }
+        verdict
+    }
+
+    /// The three rules: its own deadline, its kind, no harm to others.
+    fn judge_forecast(
+        &mut self,
+        now: Micros,
+        request: &Request,
+        candidate: &Candidate,
+        at: &Placement,
+        forecast: &Times,
+        room: Option<u32>,
+    ) -> Result<(), Refusal> {
+        let kept = if request.retry == 0 { self.retries.kept(now) } else { Micros(0) };
+        let delayed = Times { first: forecast.first.plus(kept), last: forecast.last.plus(kept) };
+        let margin = self.margin(candidate);
+        if let Some(miss) = delayed.miss(now, request, &request.deadline, candidate, margin) {
+            let reason =
+                if at.waits_for_blocks { ShedReason::KvPressure } else { ShedReason::SloMiss };
+            return Err(Refusal::Shed { reason, rule: Rule::Own, shown: miss });
+        }
+        let reason = ShedReason::SloMiss;
+        let shown = forecast.shown(request);
+        let kinds = &self.kinds[request.class.index()];
+        if room.is_some_and(|room| kinds.cuts(&self.config.kinds, room)) {
+            return Err(Refusal::Shed { reason, rule: Rule::Kind, shown });
+        }
+        if self.timeline.harms(candidate, at, kept) {
+            return Err(Refusal::Shed { reason, rule: Rule::Harm, shown });
+        }
+        Ok(())
+    }
+
+    /// When the candidate would have its tokens on an idle device.
+    fn alone(&self, now: Micros, candidate: &Candidate) -> Times {
+        let at = Timeline::idle(now).place(&self.rules(now), candidate);
+        Times { first: at.first, last: at.finish }
+    }
+
+    /// The targets that the client itself set: those that differ from its class's.
+    fn own_targets(&self, request: &Request) -> Deadline {
+        let slo = &self.class(request.class).slo;
+        let after = |span: Option<Micros>| span.map(|span| request.arrival.plus(span));
+        let Deadline { first_token, last_token, tpot } = request.deadline;
+        Deadline {
+            first_token: first_token.filter(|due| Some(*due) != after(slo.ttft)),
+            last_token: last_token.filter(|due| Some(*due) != after(slo.e2e)),
+            tpot: tpot.filter(|tpot| Some(*tpot) != slo.tpot),
+        }
+    }
+
+    /// Whether the client's own targets could be met by a short answer on an idle device.
+    fn check_satisfiable(&self, now: Micros, request: &Request) -> Result<(), Refusal> {
+        let own = self.own_targets(request);
+        if own == Deadline::default() {
+            return Ok(());
+        }
+        let mut short = request.clone();
+        for spec in &mut short.sequences {
+            spec.output.predicted = if spec.output.exact { spec.output.max } else { 1 };
+        }
+        let candidate = Candidate::new(&self.rules(now), &short);
+        match self.alone(now, &candidate).miss(now, request, &own, &candidate, 1_000) {
+            Some(miss) => Err(Refusal::Unsatisfiable(miss)),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes off what is not promised: targets of the class that are missed on an idle device.
+    fn take_off_missed_targets(&self, request: &mut Request, alone: &Times) {
+        let gaps = request.sequences.iter().map(|spec| spec.output.predicted - 1).max();
+        let deadline = &mut request.deadline;
+        deadline.first_token = deadline.first_token.filter(|due| alone.first <= *due);
+        deadline.last_token = deadline.last_token.filter(|due| alone.last <= *due);
+        let writing = alone.last.minus(alone.first);
+        let allowed = |tpot: Micros| tpot.0.saturating_mul(gaps.unwrap_or(0).into());
+        deadline.tpot = deadline.tpot.filter(|tpot| writing.0 <= allowed(*tpot));
+    }
+}

@@ -1,0 +1,211 @@
+//! The admission gate: decides and reserves in one critical section.
+//!
+//! A request is admitted if, by the forecast, it makes its own deadline and breaks no promise made
+//! before, each with the margin of its class. The second check carries most of the value: with the
+//! first alone every newcomer "fits" and pushes earlier ones over. Promises that are lost already
+//! veto nothing, and an idle device admits whatever fits at all.
+
+mod judge;
+mod refuse;
+mod settle;
+mod times;
+
+use alloc::boxed::Box;
+
+use crate::admission::{Admission, Forecast, GateConfig};
+use crate::candidate::Candidate;
+use crate::class::{Class, ClassConfig};
+use crate::cost::CostModel;
+use crate::kinds::Kinds;
+use crate::ledger::{Ledger, Reservation};
+use crate::length::Lengths;
+use crate::margin::Margin;
+use crate::placement::Placement;
+use crate::policy::{SchedulerPolicy, View};
+use crate::replay::Rules;
+use crate::request::Request;
+use crate::retry::RetrySlots;
+use crate::time::Micros;
+use crate::timeline::{Margins, Timeline};
+use judge::Refusal;
+use times::Miss;
+
+/// The admission gate.
+#[derive(Debug)]
+pub struct Gate {
+    config: GateConfig,
+    policy: Box<dyn SchedulerPolicy>,
+    cost: CostModel,
+    ledger: Ledger,
+    timeline: Timeline,
+    margins: [Margin; 2],
+    kinds: [Kinds; 2],
+    lengths: Lengths,
+    retries: RetrySlots,
+    draining: bool,
+}
+
+impl Gate {
+    /// An empty gate. `policy` is the scheduler's: the gate asks it where a request would stand.
+    #[must_use]
+    pub fn new(config: GateConfig, policy: Box<dyn SchedulerPolicy>, cost: CostModel) -> Gate {
+        let margin = |class| Margin::new(config.scheduler.classes.get(class).safety_permille);
+        Gate {
+            config,
+            policy,
+            cost,
+            ledger: Ledger::default(),
+            timeline: Timeline::idle(Micros(0)),
+            margins: Class::ALL.map(margin),
+            kinds: [Kinds::new(), Kinds::new()],
+            lengths: Lengths::default(),
+            retries: RetrySlots::new(),
+            draining: false,
+        }
+    }
+
+    /// Decides, and on `Admit` reserves for all sequences at once and fills in their predicted
+    /// lengths. A target of its class that an idle device cannot meet is taken off a request that
+    /// is admitted all the same. Microseconds; no allocation proportional to the queue.
+    pub fn admit(&mut self, now: Micros, request: &mut Request) -> Admission {
+        assert!(!request.sequences.is_empty(), "a request has at least one sequence");
+        let available = self.config.scheduler.num_blocks;
+        let peaks = request.sequences.iter().map(|spec| spec.peak_tokens());
+        let needed = self.config.scheduler.blocks_for(peaks.max().unwrap_or(0));
+        if needed > available {
+            return Admission::NeverFits { needed, available };
+        }
+        for spec in &mut request.sequences {
+            spec.output.predicted =
+                self.lengths.predict(request.class, spec.prompt_tokens, &spec.output);
+        }
+        if self.ledger.is_empty() {
+            self.timeline = Timeline::idle(now);
+        }
+        let candidate = Candidate::new(&self.rules(now), request);
+        let at = self.timeline.place(&self.rules(now), &candidate);
+        let verdict = self.judge(now, request, &candidate, &at);
+        if request.retry > 0 {
+            self.retries.returned(now, verdict.is_ok());
+        }
+        match verdict {
+            Ok(()) => Admission::Admit(self.reserve(now, request, candidate, &at)),
+            Err(Refusal::Unsatisfiable(Miss { predicted, budget, .. })) => {
+                Admission::Unsatisfiable { predicted, budget }
+            }
+            Err(Refusal::Shed { reason, rule, shown }) => {
+                Admission::Shed(self.shed(now, &candidate, &at, (reason, rule), shown))
+            }
+        }
+    }
+
+    /// Swaps in the timeline that the engine thread built; requests admitted since are inserted
+    /// into it again. `cost` is the model it was built with.
+    pub fn install(&mut self, now: Micros, timeline: Timeline, cost: CostModel) {
+        self.cost = cost;
+        self.ledger.carry(self.timeline.take_delays());
+        if self.ledger.is_empty() {
+            self.timeline = Timeline::idle(now);
+            return;
+        }
+        self.timeline = timeline;
+        let margins = Margins(self.margins.map(|m| [m.permille(true), m.permille(false)]));
+        self.timeline.protect(now, &margins);
+        for candidate in self.ledger.confirm(&self.timeline) {
+            let at = self.timeline.place(&self.rules(now), &candidate);
+            self.insert(now, &candidate, &at);
+        }
+        // Their delays were carried when they were admitted.
+        self.timeline.take_delays();
+    }
+
+    /// From now on everything is shed with `Draining`.
+    pub fn drain(&mut self) {
+        self.draining = true;
+    }
+
+    /// Outstanding work of a class: predicted device time of admitted, unfinished requests.
+    #[must_use]
+    pub fn outstanding(&self, class: Class) -> Micros {
+        self.ledger.work(class)
+    }
+
+    /// Sequences of a class that wait in the scheduler or are on their way to it, as of the
+    /// installed timeline.
+    #[must_use]
+    pub const fn waiting(&self, class: Class) -> u32 {
+        self.ledger.waiting(class)
+    }
+
+    /// Requests that were admitted and are not finished.
+    #[must_use]
+    pub fn num_reserved(&self) -> usize {
+        self.ledger.len()
+    }
+
+    /// The forecast in force: the installed timeline with what was admitted since.
+    #[must_use]
+    pub const fn timeline(&self) -> &Timeline {
+        &self.timeline
+    }
+
+    /// By how much forecasts of a class with known lengths are stretched before they are compared
+    /// with a deadline, per mille.
+    #[must_use]
+    pub fn margin_permille(&self, class: Class) -> u32 {
+        self.margins[class.index()].permille(true)
+    }
+
+    fn rules(&self, now: Micros) -> Rules<'_> {
+        let view = View { now, config: &self.config.scheduler, cost: &self.cost };
+        Rules { view, policy: &*self.policy }
+    }
+
+    fn class(&self, class: Class) -> &ClassConfig {
+        self.config.scheduler.classes.get(class)
+    }
+
+    fn margin(&self, candidate: &Candidate) -> u32 {
+        self.margins[candidate.class.index()].permille(candidate.promise.exact)
+    }
+
+    /// By how much the device is behind the installed timeline.
+    fn lag(&self, now: Micros) -> Micros {
+        now.minus(self.timeline.base)
+    }
+
+    fn reserve(
+        &mut self,
+        now: Micros,
+        request: &Request,
+        mut candidate: Candidate,
+        at: &Placement,
+    ) -> Forecast {
+        candidate.promise.deadline = request.deadline;
+        self.insert(now, &candidate, at);
+        let work = candidate.work();
+        if request.retry == 0 {
+            self.retries.admitted_first(now, work);
+        }
+        let lag = self.lag(now);
+        let (first_token, last_token) = (at.first.plus(lag), at.finish.plus(lag));
+        let forecast = Forecast { first_token, last_token, work };
+        self.ledger.reserve(Reservation {
+            candidate,
+            forecast,
+            arrival: request.arrival,
+            sequences: request.sequences.clone(),
+            carried_first: first_token,
+            carried_last: last_token,
+            pending: true,
+        });
+        forecast
+    }
+
+    fn insert(&mut self, now: Micros, candidate: &Candidate, at: &Placement) {
+        let margin = self.margin(candidate);
+        let view = View { now, config: &self.config.scheduler, cost: &self.cost };
+        let rules = Rules { view, policy: &*self.policy };
+        self.timeline.insert(&rules, candidate, at, margin);
+    }
+}

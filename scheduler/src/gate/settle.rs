@@ -1,0 +1,66 @@
+//! The end of a reservation: what it teaches, and how well it was forecast.
+
+use super::Gate;
+use crate::admission::Settled;
+use crate::ledger::Reservation;
+use crate::request::{RequestId, SequenceSpec, Terminal};
+use crate::time::Micros;
+use crate::timeline::Timeline;
+
+impl Gate {
+    /// Ends a reservation. `outputs` are the generated lengths of its sequences (in order), `first`
+    /// and `last` the times of its first and last token if they came. Returns how it was forecast;
+    /// `None` if there is no such reservation (any more).
+    pub fn finish(
+        &mut self,
+        now: Micros,
+        id: RequestId,
+        terminal: Terminal,
+        outputs: &[u32],
+        first: Option<Micros>,
+        last: Option<Micros>,
+    ) -> Option<Settled> {
+        let reservation = self.ledger.release(id)?;
+        match terminal {
+            Terminal::Completed => self.learn(&reservation, outputs, first, last),
+            Terminal::Expired => self.margins[reservation.candidate.class.index()].observe_lost(),
+            Terminal::Cancelled | Terminal::Failed => {}
+        }
+        if self.ledger.is_empty() {
+            self.timeline = Timeline::idle(now);
+        }
+        Some(Settled {
+            forecast: reservation.forecast,
+            carried_first: reservation.carried_first,
+            carried_last: reservation.carried_last,
+            exact: reservation.candidate.promise.exact,
+        })
+    }
+
+    /// Learns lengths and the margin from a completed request. Where the length was not known the
+    /// last token tells more of the length than of the model, so the first is compared.
+    fn learn(
+        &mut self,
+        reservation: &Reservation,
+        outputs: &[u32],
+        first: Option<Micros>,
+        last: Option<Micros>,
+    ) {
+        let Reservation { candidate, arrival, .. } = reservation;
+        for (spec, tokens) in reservation.sequences.iter().zip(outputs) {
+            let SequenceSpec { prompt_tokens, output, .. } = spec;
+            if !output.exact {
+                self.lengths.learn(candidate.class, *prompt_tokens, output.max, *tokens);
+            }
+        }
+        let (came, carried) = if candidate.promise.exact {
+            (last, reservation.carried_last)
+        } else {
+            (first, reservation.carried_first)
+        };
+        if let Some(came) = came {
+            let margin = &mut self.margins[candidate.class.index()];
+            margin.observe(came.minus(*arrival), carried.minus(*arrival));
+        }
+    }
+}

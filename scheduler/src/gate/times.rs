@@ -1,0 +1,82 @@
+//! Predicted times of a candidate against its targets.
+
+use crate::admission::Quantity;
+use crate::candidate::Candidate;
+use crate::request::{Deadline, Request};
+use crate::time::Micros;
+
+/// A predicted time and what it may be at most: spans from arrival (gaps: from the first token).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Miss {
+    pub(super) quantity: Quantity,
+    pub(super) predicted: Micros,
+    pub(super) budget: Micros,
+}
+
+/// Predicted times of a candidate.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    pub(super) first: Micros,
+    pub(super) last: Micros,
+}
+
+impl Times {
+    /// The first target of `deadline` that would be missed. What is still to come is stretched by
+    /// `margin`, per mille.
+    pub(super) fn miss(
+        &self,
+        now: Micros,
+        request: &Request,
+        deadline: &Deadline,
+        candidate: &Candidate,
+        margin: u32,
+    ) -> Option<Miss> {
+        let stretched = |span: Micros| Micros(span.0.saturating_mul(margin.into()) / 1_000);
+        let late = |quantity, at: Micros, due: Option<Micros>| {
+            let due = due.filter(|due| now.plus(stretched(at.minus(now))) > *due)?;
+            let (predicted, budget) = (at.minus(request.arrival), due.minus(request.arrival));
+            Some(Miss { quantity, predicted, budget })
+        };
+        let writing = self.last.minus(self.first);
+        let slow = || {
+            let allowed = deadline.tpot?.0.saturating_mul(candidate.promise.gaps.into());
+            (stretched(writing).0 > allowed).then_some(Miss {
+                quantity: Quantity::Gaps,
+                predicted: writing,
+                budget: Micros(allowed),
+            })
+        };
+        late(Quantity::FirstToken, self.first, deadline.first_token)
+            .or_else(|| late(Quantity::LastToken, self.last, deadline.last_token))
+            .or_else(slow)
+    }
+
+    /// What a client is shown when it is refused although it would be in time.
+    pub(super) fn shown(&self, request: &Request) -> Miss {
+        let Deadline { first_token, last_token, .. } = request.deadline;
+        let (quantity, at, due) = match last_token {
+            Some(due) => (Quantity::LastToken, self.last, due),
+            None => (Quantity::FirstToken, self.first, first_token.unwrap_or(Micros::MAX)),
+        };
+        let (predicted, budget) = (at.minus(request.arrival), due.minus(request.arrival));
+        Miss { quantity, predicted, budget }
+    }
+
+    /// The room that the deadlines of a request leave: the time until they are due, over the time
+    /// that it needs alone on the device (which `self` is then), per mille. `None` without a
+    /// deadline.
+    pub(super) fn room(&self, now: Micros, candidate: &Candidate) -> Option<u32> {
+        let deadline = candidate.promise.deadline;
+        let over = |due: Micros, needed: Micros| {
+            let permille = due.0.saturating_mul(1_000) / needed.0.max(1);
+            u32::try_from(permille).unwrap_or(u32::MAX)
+        };
+        if let Some(due) = deadline.last_token {
+            return Some(over(due.minus(now), self.last.minus(now)));
+        }
+        let first = deadline.first_token?.minus(now);
+        let Some(tpot) = deadline.tpot else { return Some(over(first, self.first.minus(now))) };
+        let writing = Micros(tpot.0.saturating_mul(candidate.promise.gaps.into()));
+        Some(over(first.plus(writing), self.last.minus(now)))
+    }
+}
