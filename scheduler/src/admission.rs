@@ -5,6 +5,7 @@ use crate::time::Micros;
 
 /// How the gate decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum AdmissionMode {
     /// By forecast against the deadline.
     Deadline,
@@ -14,6 +15,7 @@ pub enum AdmissionMode {
 
 /// Settings of the gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct GateConfig {
     /// How it decides.
     pub mode: AdmissionMode,
@@ -33,6 +35,7 @@ impl GateConfig {
 
 /// Whom to refuse when somebody must be (rule C of the gate).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct KindConfig {
     /// How much of the share that has to be refused is taken from the kinds with the least room in
     /// their deadlines, per mille. 0 favours tokens, 800 the number of requests in time.
@@ -50,6 +53,7 @@ impl Default for KindConfig {
 
 /// Predicted absolute times of a request's tokens, and the work it adds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Forecast {
     /// First token of its slowest sequence.
     pub first_token: Micros,
@@ -61,6 +65,7 @@ pub struct Forecast {
 
 /// Why a request was shed; [`ShedReason::label`] is the metric label and the error code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum ShedReason {
     /// It, or a promise made before, would miss its deadline.
     SloMiss,
@@ -103,6 +108,7 @@ impl ShedReason {
 
 /// Which check refused a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Rule {
     /// A bound or a state, not a forecast: a full queue, a passed deadline, draining.
     Bound,
@@ -132,6 +138,7 @@ impl Rule {
 
 /// A time that is promised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Quantity {
     /// Arrival to first token, TTFT.
     FirstToken,
@@ -155,6 +162,7 @@ impl Quantity {
 
 /// A refusal that may succeed later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Shed {
     /// Why.
     pub reason: ShedReason,
@@ -177,6 +185,7 @@ pub struct Shed {
 
 /// The gate's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Admission {
     /// Reserved; the forecast is the promise.
     Admit(Forecast),
@@ -200,6 +209,7 @@ pub enum Admission {
 
 /// What the gate knows of a request at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Settled {
     /// The forecast at admission.
     pub forecast: Forecast,

@@ -5,6 +5,7 @@ use crate::time::Micros;
 
 /// The class of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Class {
     /// Interactive work: a tight budget, refused early.
     Latency,
@@ -34,6 +35,7 @@ impl Class {
 
 /// Targets of a class; an absent one is not promised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Slo {
     /// Arrival to first token.
     pub ttft: Option<Micros>,
@@ -45,6 +47,7 @@ pub struct Slo {
 
 /// Settings of one class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ClassConfig {
     /// What a request of this class is promised unless it brings its own targets.
     pub slo: Slo,
@@ -57,6 +60,7 @@ pub struct ClassConfig {
 
 /// The settings of both classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ClassTable(pub [ClassConfig; 2]);
 
 impl ClassTable {

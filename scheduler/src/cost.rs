@@ -7,6 +7,7 @@ use crate::time::Micros;
 
 /// What one step computes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct StepLoad {
     /// Decoding sequences (chunks of length 1), B.
     pub decode_seqs: u32,
@@ -42,6 +43,7 @@ const fn span(start: u32, len: u32) -> u64 {
 /// `fixed + per_seq*B + per_context_token*K + per_prefill_token*P + per_prefill_span*span`.
 /// Measured at start-up and refitted online by the engine; immutable here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct CostModel {
     /// Cost of any step, nanoseconds.
     pub fixed_ns: u64,

@@ -34,6 +34,7 @@ pub struct StepPlan {
 
 /// What became of one sampled chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum SeqOutcome {
     /// A token was sampled and the sequence goes on.
     Continue(SeqId),

@@ -7,10 +7,12 @@ use crate::time::Micros;
 
 /// Identifies one request; handed out by the engine's handle, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RequestId(pub u64);
 
 /// Identifies one sequence: its request and its position among the request's choices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SeqId {
     /// The request it belongs to.
     pub request: RequestId,
@@ -20,6 +22,7 @@ pub struct SeqId {
 
 /// Absolute times by which parts of the answer are due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Deadline {
     /// The first token.
     pub first_token: Option<Micros>,
@@ -31,6 +34,7 @@ pub struct Deadline {
 
 /// What is known of a sequence's output length, in tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct OutputLength {
     /// No stop before this many tokens.
     pub min: u32,
@@ -46,6 +50,7 @@ pub struct OutputLength {
 
 /// One sequence of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SequenceSpec {
     /// Which of the request's prompts it continues. Sequences with equal numbers have the same
     /// prompt and share its full KV blocks.
@@ -66,6 +71,7 @@ impl SequenceSpec {
 
 /// One request: its class, its deadlines and its sequences.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Request {
     /// Unique id.
     pub id: RequestId,
@@ -83,6 +89,7 @@ pub struct Request {
 
 /// Why a sequence ended by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum FinishReason {
     /// An end-of-sequence token, a stop token or a stop string.
     Stop,
@@ -92,6 +99,7 @@ pub enum FinishReason {
 
 /// How a request that had entered ended. Exactly one per admitted request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Terminal {
     /// Every sequence finished.
     Completed,

@@ -22,6 +22,7 @@ use crate::time::Micros;
 
 /// Limits of the scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SchedulerConfig {
     /// Blocks in the KV pool.
     pub num_blocks: u32,

@@ -2,6 +2,7 @@
 
 /// A point in time or a span, in microseconds since an origin that the caller chose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Micros(pub u64);
 
 impl Micros {
