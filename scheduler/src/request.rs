@@ -32,7 +32,8 @@ pub struct Deadline {
     pub tpot: Option<Micros>,
 }
 
-/// What is known of a sequence's output length, in tokens.
+/// What is known of a sequence's output length, in tokens. Whatever else bounds an answer, such as
+/// a grammar, narrows `min` and `max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct OutputLength {
@@ -40,9 +41,11 @@ pub struct OutputLength {
     pub min: u32,
     /// Hard limit (`max_tokens`, already cut to the context length).
     pub max: u32,
-    /// The predicted length; the gate fills it in at admission, within `min..=max`.
+    /// The predicted length, within `min..=max`: the gate fills it in at admission, the scheduler
+    /// revises it while the sequence decodes.
     pub predicted: u32,
-    /// What the client says that it expects; cut to the bounds, and taken for the median.
+    /// What the client says that it expects; cut to the bounds, and taken for the median until it
+    /// is outlived.
     pub hint: Option<u32>,
     /// The length is known exactly (`ignore_eos`, or `min == max`): `predicted == max`.
     pub exact: bool,

@@ -14,6 +14,7 @@ use alloc::vec::Vec;
 use crate::class::ClassTable;
 use crate::cost::CostModel;
 use crate::kv::KvBlocks;
+use crate::length::Lengths;
 use crate::plan::{Event, SeqOutcome, StepPlan};
 use crate::policy::{SchedulerPolicy, View};
 use crate::request::{FinishReason, Request, RequestId, SeqId, Terminal};
@@ -95,6 +96,7 @@ pub struct Scheduler {
     /// The next one to be taken in is the last, as of the latest plan.
     pub(crate) waiting: Vec<Sequence>,
     pub(crate) kv: KvBlocks,
+    pub(crate) lengths: Lengths,
     pub(crate) preemptions: u64,
 }
 
@@ -115,6 +117,7 @@ impl Scheduler {
             running: Vec::new(),
             waiting: Vec::new(),
             kv: KvBlocks::new(config.num_blocks, config.block_size),
+            lengths: Lengths::default(),
             preemptions: 0,
         }
     }
@@ -147,7 +150,7 @@ impl Scheduler {
     /// has ended already.
     pub fn stop(&mut self, seq: SeqId) -> Vec<Event> {
         let mut events = Vec::new();
-        self.finish(seq, FinishReason::Stop, &mut events);
+        self.finish(seq, FinishReason::Stop, 0, &mut events);
         events
     }
 
@@ -168,7 +171,7 @@ impl Scheduler {
         for outcome in outcomes {
             match *outcome {
                 SeqOutcome::Continue(id) => self.book_token(now, id),
-                SeqOutcome::Finish(id, reason) => self.finish(id, reason, &mut events),
+                SeqOutcome::Finish(id, reason) => self.finish(id, reason, 1, &mut events),
                 SeqOutcome::Fail(id) => self.fail_request(id.request, &mut events),
             }
         }
@@ -222,19 +225,21 @@ impl Scheduler {
 
     /// A token of a running sequence came and more are expected.
     fn book_token(&mut self, now: Micros, id: SeqId) {
-        let Some(seq) = self.running_mut(id) else { return };
+        let Ok(i) = self.running_index(id) else { return };
+        let seq = &mut self.running[i];
         assert!(seq.generated + 1 < seq.output.max, "the last token finishes its sequence");
         seq.generated += 1;
         seq.first_token.get_or_insert(now);
+        self.lengths.revise(seq);
         if let Some(request) = self.requests.get_mut(&id.request) {
             request.produced = true;
         }
     }
 
-    fn finish(&mut self, id: SeqId, reason: FinishReason, events: &mut Vec<Event>) {
-        if !self.remove_sequence(id) {
-            return;
-        }
+    /// Ends a sequence, `more` tokens after those that are booked.
+    fn finish(&mut self, id: SeqId, reason: FinishReason, more: u32, events: &mut Vec<Event>) {
+        let Some(seq) = self.remove_sequence(id) else { return };
+        self.lengths.learn(seq.class, seq.prompt_tokens, &seq.output, seq.generated + more);
         events.push(Event::SequenceFinished(id, reason));
         let request = self.requests.get_mut(&id.request).expect("it had a live sequence");
         request.live -= 1;
@@ -268,14 +273,12 @@ impl Scheduler {
         true
     }
 
-    fn remove_sequence(&mut self, id: SeqId) -> bool {
+    fn remove_sequence(&mut self, id: SeqId) -> Option<Sequence> {
         if let Ok(i) = self.running_index(id) {
-            self.running.remove(i);
             self.kv.release(id);
-            return true;
+            return Some(self.running.remove(i));
         }
-        let waiting = self.waiting.len();
-        self.waiting.retain(|seq| seq.id != id);
-        self.waiting.len() < waiting
+        let i = self.waiting.iter().position(|seq| seq.id == id)?;
+        Some(self.waiting.remove(i))
     }
 }

@@ -80,8 +80,9 @@ impl Sequence {
         self.known() - self.computed
     }
 
-    /// Output tokens that are expected still to come, at least one. A sequence that outlived its
-    /// prediction is expected to go on for a quarter of what it has written.
+    /// Output tokens that are expected still to come, at least one. The prediction of a sequence
+    /// that runs is revised before it is outlived; only in a replay that follows the sequence
+    /// further can it be, and then a quarter of what is written is expected besides.
     #[must_use]
     pub fn remaining(&self) -> u32 {
         let left = self.output.max.saturating_sub(self.generated);

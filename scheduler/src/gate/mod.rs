@@ -77,7 +77,7 @@ impl Gate {
         }
         for spec in &mut request.sequences {
             spec.output.predicted =
-                self.lengths.predict(request.class, spec.prompt_tokens, &spec.output);
+                self.lengths.predict(request.class, spec.prompt_tokens, &spec.output, 0);
         }
         if self.ledger.is_empty() {
             self.timeline = Timeline::idle(now);

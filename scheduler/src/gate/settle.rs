@@ -49,9 +49,7 @@ impl Gate {
         let Reservation { candidate, arrival, .. } = reservation;
         for (spec, tokens) in reservation.sequences.iter().zip(outputs) {
             let SequenceSpec { prompt_tokens, output, .. } = spec;
-            if !output.exact {
-                self.lengths.learn(candidate.class, *prompt_tokens, output.max, *tokens);
-            }
+            self.lengths.learn(candidate.class, *prompt_tokens, output, *tokens);
         }
         let (came, carried) = if candidate.promise.exact {
             (last, reservation.carried_last)
