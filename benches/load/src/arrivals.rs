@@ -1,9 +1,10 @@
-//! When requests arrive and how long they are: Poisson processes and recorded traces.
+//! When requests arrive and how long they are: random processes and recorded traces.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use rand::{RngExt, SeedableRng};
+use rand::SeedableRng;
+use rand_distr::{Distribution, Gamma, LogNormal};
 use rand_pcg::Pcg64Mcg;
 
 /// More arrivals than this in one run are a mistake in the arguments, not a workload.
@@ -20,30 +21,59 @@ pub struct Arrival {
     pub max_tokens: u32,
 }
 
-/// A Poisson process of `rate` requests a second over `duration`: exponential gaps, drawn from
-/// `seed` alone, so that two servers meet the very same arrivals.
-///
-/// # Errors
-/// If the rate is not positive and finite, or the schedule would exceed [`MAX_ARRIVALS`].
-pub fn poisson(
-    rate: f64,
-    duration: Duration,
-    seed: u64,
-    prompt_tokens: u32,
-    max_tokens: u32,
-) -> Result<Vec<Arrival>> {
-    ensure!(rate.is_finite() && rate > 0.0, "--rate must be above 0 (it is {rate})");
-    let mut rng = Pcg64Mcg::seed_from_u64(seed);
-    let mut arrivals = Vec::new();
-    let mut seconds = 0.0;
-    loop {
-        // 1 - u lies in (0, 1], so the logarithm is finite.
-        seconds += -(1.0 - rng.random::<f64>()).ln() / rate;
-        if seconds >= duration.as_secs_f64() {
-            return Ok(arrivals);
+/// Random arrivals: how even they are, and how long the requests.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Process {
+    /// Mean requests a second.
+    pub rate: f64,
+    /// Deviation of the gaps over their mean: 1 is a Poisson process, more comes in bursts (gaps of
+    /// a Gamma distribution).
+    pub burstiness: f64,
+    /// Median length of a prompt, in tokens.
+    pub prompt_tokens: u32,
+    /// Median length of an answer, in tokens.
+    pub max_tokens: u32,
+    /// Deviation of the logarithms of both lengths: 0 makes them all equal. Lengths are cut at
+    /// four times their median.
+    pub spread: f64,
+}
+
+impl Process {
+    /// Arrivals over `duration`, drawn from `seed` alone, so that two servers meet the very same.
+    ///
+    /// # Errors
+    /// If the rate or the burstiness is not positive and finite, the spread is negative, or the
+    /// schedule would exceed [`MAX_ARRIVALS`].
+    pub fn draw(&self, duration: Duration, seed: u64) -> Result<Vec<Arrival>> {
+        let Process { rate, burstiness, spread, .. } = *self;
+        ensure!(rate.is_finite() && rate > 0.0, "--rate must be above 0 (it is {rate})");
+        let shape = burstiness.powi(-2);
+        let gaps = Gamma::new(shape, 1.0 / (rate * shape))
+            .with_context(|| format!("--burstiness must be above 0 (it is {burstiness})"))?;
+        let factor = LogNormal::new(0.0, spread)
+            .with_context(|| format!("--spread must be 0 or more (it is {spread})"))?;
+        let mut rng = Pcg64Mcg::seed_from_u64(seed);
+        let mut arrivals = Vec::new();
+        let mut seconds = 0.0;
+        loop {
+            seconds += gaps.sample(&mut rng);
+            if seconds >= duration.as_secs_f64() {
+                return Ok(arrivals);
+            }
+            ensure!(
+                arrivals.len() < MAX_ARRIVALS,
+                "more than {MAX_ARRIVALS} arrivals: lower --rate"
+            );
+            let mut length = |median: u32| {
+                let tokens = f64::from(median) * factor.sample(&mut rng).min(4.0);
+                (tokens.round() as u32).max(1)
+            };
+            arrivals.push(Arrival {
+                at: Duration::from_secs_f64(seconds),
+                prompt_tokens: length(self.prompt_tokens),
+                max_tokens: length(self.max_tokens),
+            });
         }
-        ensure!(arrivals.len() < MAX_ARRIVALS, "more than {MAX_ARRIVALS} arrivals: lower --rate");
-        arrivals.push(Arrival { at: Duration::from_secs_f64(seconds), prompt_tokens, max_tokens });
     }
 }
 
@@ -139,20 +169,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn poisson_is_a_function_of_its_seed_and_has_its_rate() {
-        let draw = |seed| poisson(5.0, Duration::from_secs(2_000), seed, 128, 64).unwrap();
-        assert_eq!(draw(1), draw(1));
-        assert_ne!(draw(1), draw(2));
-        let arrivals = draw(3);
-        // 10,000 expected, standard deviation 100: five of them either way.
-        assert!((9_500..=10_500).contains(&arrivals.len()), "{}", arrivals.len());
-        assert!(arrivals.is_sorted_by_key(|arrival| arrival.at));
-        // Gaps of an exponential vary as much as their mean.
-        let gaps: Vec<f64> =
-            arrivals.windows(2).map(|pair| (pair[1].at - pair[0].at).as_secs_f64()).collect();
-        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
-        let variance = gaps.iter().map(|g| (g - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
-        assert!((variance.sqrt() / mean - 1.0).abs() < 0.1);
+    fn arrivals_are_a_function_of_the_seed_and_have_their_rate_and_burstiness() {
+        for burstiness in [1.0, 3.0] {
+            let (prompt_tokens, max_tokens) = (128, 64);
+            let process = Process { rate: 5.0, burstiness, prompt_tokens, max_tokens, spread: 0.0 };
+            let draw = |seed| process.draw(Duration::from_secs(2_000), seed).unwrap();
+            assert_eq!(draw(1), draw(1));
+            assert_ne!(draw(1), draw(2));
+            let arrivals = draw(3);
+            // 10,000 expected, with a deviation of 100 times the burstiness: five of them.
+            assert!(arrivals.len().abs_diff(10_000) as f64 <= 500.0 * burstiness);
+            assert!(arrivals.is_sorted_by_key(|arrival| arrival.at));
+            assert!(arrivals.iter().all(|a| (a.prompt_tokens, a.max_tokens) == (128, 64)));
+            let gaps: Vec<f64> =
+                arrivals.windows(2).map(|pair| (pair[1].at - pair[0].at).as_secs_f64()).collect();
+            let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+            let variance = gaps.iter().map(|g| (g - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
+            assert!((variance.sqrt() / mean / burstiness - 1.0).abs() < 0.1);
+        }
+    }
+
+    #[test]
+    fn lengths_spread_around_their_medians_within_bounds() {
+        let (prompt_tokens, max_tokens) = (128, 64);
+        let process =
+            Process { rate: 5.0, burstiness: 1.0, prompt_tokens, max_tokens, spread: 0.7 };
+        let arrivals = process.draw(Duration::from_secs(1_000), 1).unwrap();
+        let mut lengths: Vec<u32> = arrivals.iter().map(|arrival| arrival.max_tokens).collect();
+        lengths.sort_unstable();
+        assert!((58..=70).contains(&lengths[lengths.len() / 2]));
+        // The upper decile of this log-normal is 2.45 times its median.
+        assert!((140..=175).contains(&lengths[lengths.len() * 9 / 10]));
+        assert!(lengths[0] >= 1 && lengths[lengths.len() - 1] <= 256);
+        let negative = Process { spread: -1.0, ..process };
+        assert!(negative.draw(Duration::from_secs(1), 1).is_err());
+        let never = Process { burstiness: 0.0, ..process };
+        assert!(never.draw(Duration::from_secs(1), 1).is_err());
     }
 
     #[test]

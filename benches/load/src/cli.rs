@@ -27,7 +27,7 @@ pub enum Command {
     ///
     /// Example: sluice-load closed --url http://127.0.0.1:8000 -c 1,8,32 -n 4
     Closed(Closed),
-    /// Poisson arrivals that wait for nobody: what overload does.
+    /// Random arrivals that wait for nobody: what overload does.
     ///
     /// Example: sluice-load open --url http://127.0.0.1:8000 --rate 3.5 --duration 60s --slo-e2e 3s
     Open(Open),
@@ -85,6 +85,10 @@ pub struct Common {
     /// Length of each answer, in tokens (ignore_eos is sent as well).
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     pub max_tokens: u32,
+    /// Ask every request for this many tokens and let the model end the answer before: the server
+    /// does not know its length then.
+    #[arg(long, value_name = "MAX_TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub open_ended: Option<u32>,
     /// After this long a client gives up and disconnects.
     #[arg(long, default_value = "30s", value_parser = humantime::parse_duration)]
     pub timeout: Duration,
@@ -156,6 +160,12 @@ pub struct Open {
     /// For how long requests arrive; the run ends when the last has its answer.
     #[arg(long, default_value = "60s", value_parser = humantime::parse_duration)]
     pub duration: Duration,
+    /// Deviation of the gaps between arrivals over their mean: 1 is a Poisson process, 3 is bursty.
+    #[arg(long, default_value_t = 1.0)]
+    pub burstiness: f64,
+    /// Deviation of the logarithms of both lengths: 0 makes all requests equal, 0.7 mixes them.
+    #[arg(long, default_value_t = 0.0)]
+    pub spread: f64,
 }
 
 /// Arguments of `trace`.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::arrivals::{self, Arrival};
+use crate::arrivals::{self, Arrival, Process};
 use crate::cli::{Cli, Closed, Command, Common, Open, Sweep, Trace};
 use crate::client::Client;
 use crate::drive::{self, ClosedLoop};
@@ -53,7 +53,13 @@ async fn closed(args: &Closed) -> Result<Vec<Run>> {
 
 async fn open(args: &Open) -> Result<Vec<Run>> {
     let session = Session::start(&args.common).await?;
-    session.open(&args.rate, args.capacity, args.duration, args.common.slo.slo()).await
+    let shape = Shape {
+        capacity: args.capacity,
+        duration: args.duration,
+        burstiness: args.burstiness,
+        spread: args.spread,
+    };
+    session.open(&args.rate, &shape, args.common.slo.slo()).await
 }
 
 async fn trace(args: &Trace) -> Result<Vec<Run>> {
@@ -87,8 +93,19 @@ async fn sweep(args: &Sweep) -> Result<Vec<Run>> {
     }
     eprintln!("capacity {capacity:.2} requests/s; SLO {}", slo.describe());
     tokio::time::sleep(SETTLE).await;
-    runs.extend(session.open(&args.loads, Some(capacity), args.duration, slo).await?);
+    let shape =
+        Shape { capacity: Some(capacity), duration: args.duration, burstiness: 1.0, spread: 0.0 };
+    runs.extend(session.open(&args.loads, &shape, slo).await?);
     Ok(runs)
+}
+
+/// What random arrivals have in common at all rates.
+struct Shape {
+    /// Requests a second that count as load 1; without it rates are given as such.
+    capacity: Option<f64>,
+    duration: Duration,
+    burstiness: f64,
+    spread: f64,
 }
 
 /// A server that has answered, and how its runs are written down.
@@ -110,6 +127,7 @@ impl<'a> Session<'a> {
             model,
             form: Form::Text(Calibration::default()),
             extra: parse_extra(common.extra_body.as_deref())?,
+            open_ended: common.open_ended,
             timeout: common.timeout,
         };
         if common.prompt_ids {
@@ -139,21 +157,21 @@ impl<'a> Session<'a> {
         Ok(runs)
     }
 
-    async fn open(
-        &self,
-        rates: &[f64],
-        capacity: Option<f64>,
-        duration: Duration,
-        slo: Slo,
-    ) -> Result<Vec<Run>> {
+    async fn open(&self, rates: &[f64], shape: &Shape, slo: Slo) -> Result<Vec<Run>> {
         let mut runs = Vec::new();
         for (number, &rate) in (100u64..).zip(rates) {
-            let multiple = capacity.map(|_| rate);
-            let rate = rate * capacity.unwrap_or(1.0);
-            let (prompt, output) = (self.common.prompt_tokens, self.common.max_tokens);
-            let arrivals = arrivals::poisson(rate, duration, self.seed(number), prompt, output)?;
+            let multiple = shape.capacity.map(|_| rate);
+            let rate = rate * shape.capacity.unwrap_or(1.0);
+            let process = Process {
+                rate,
+                burstiness: shape.burstiness,
+                prompt_tokens: self.common.prompt_tokens,
+                max_tokens: self.common.max_tokens,
+                spread: shape.spread,
+            };
+            let arrivals = process.draw(shape.duration, self.seed(number))?;
             let load = Load::Open { rate, multiple };
-            runs.push(self.play(&arrivals, duration, load, slo, number).await?);
+            runs.push(self.play(&arrivals, shape.duration, load, slo, number).await?);
             tokio::time::sleep(SETTLE).await;
         }
         Ok(runs)

@@ -58,6 +58,8 @@ pub struct Target {
     pub form: Form,
     /// Members added to the body, or replacing ours.
     pub extra: Map<String, Value>,
+    /// Every answer may have this many tokens, and ends where the model ends it.
+    pub open_ended: Option<u32>,
     /// After this long a client gives up.
     pub timeout: Duration,
 }
@@ -100,7 +102,7 @@ impl Target {
             "model": self.model,
             "max_tokens": max_tokens,
             "temperature": 0,
-            "ignore_eos": true,
+            "ignore_eos": self.open_ended.is_none(),
             "stream": stream,
         });
         match self.api {
@@ -125,7 +127,7 @@ impl Target {
                 Value::String(prompt::text(calibration.words(arrival.prompt_tokens), seed))
             }
         };
-        let body = self.body(prompt, arrival.max_tokens, true);
+        let body = self.body(prompt, self.open_ended.unwrap_or(arrival.max_tokens), true);
         let mut record = Record::new(arrival);
         let answer = self.follow(scheduled, body, &mut record);
         let end = timeout_at(scheduled + self.timeout, answer).await;

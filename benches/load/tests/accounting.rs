@@ -96,6 +96,7 @@ fn target(url: &str) -> Arc<Target> {
         model: "m".to_owned(),
         form: Form::Ids,
         extra: Map::new(),
+        open_ended: None,
         timeout: Duration::from_secs(2),
     })
 }
