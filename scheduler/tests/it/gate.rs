@@ -1,14 +1,25 @@
 //! The gate in front of a scheduler: it never promises more than there is, and says why it refuses.
 
-use proptest::prelude::*;
 use sluice_scheduler::{
-    Admission, AdmissionMode, Class, ClassConfig, ClassTable, Deadline, Gate, GateConfig, Micros,
-    OutputLength, Request, RequestId, SchedulerConfig, SequenceSpec, ShedReason, Slo, policy,
+    Admission, AdmissionMode, Class, ClassConfig, ClassTable, CostModel, Deadline, Gate,
+    GateConfig, Micros, OutputLength, Request, RequestId, SchedulerConfig, SequenceSpec,
+    ShedReason, Slo, policy,
 };
 
-use super::driver::{Arrival, CPU, Driver, Setup, config, unloaded};
+/// A two-core CPU with a small model.
+const CPU: CostModel = CostModel {
+    fixed_ns: 3_000_000,
+    per_seq_ns: 1_000_000,
+    per_context_token_ps: 2_000_000,
+    per_prefill_token_ns: 1_000_000,
+    per_prefill_span_ps: 100_000,
+};
 
-const MODES: [AdmissionMode; 2] = [AdmissionMode::Deadline, AdmissionMode::None];
+/// Time of a request alone on the device, to its last token.
+fn unloaded(prompt: u32, output: u32) -> Micros {
+    let decode = CPU.decode(1, u64::from(prompt) + 1, output - 1);
+    CPU.prefill(0, prompt, tight().max_num_batched_tokens).plus(decode)
+}
 
 fn request(id: u64, arrival: Micros, prompt: u32, tokens: u32) -> Request {
     let output = OutputLength { min: 0, max: tokens, predicted: 0, hint: None, exact: true };
@@ -31,70 +42,11 @@ fn tight() -> SchedulerConfig {
     };
     SchedulerConfig {
         num_blocks: 12,
+        block_size: 32,
         max_num_seqs: 4,
         max_num_batched_tokens: 64,
+        max_model_len: 2_048,
         classes: ClassTable([class; 2]),
-        ..config()
-    }
-}
-
-prop_compose! {
-    fn arrival()(
-        gap_ms in 0..150u64,
-        prompt in 1..400u32,
-        actual in 1..40u32,
-        n in 1..4usize,
-        bulk in any::<bool>(),
-        e2e_ms in any::<Option<u16>>(),
-        retry in 0..2u32,
-    ) -> (u64, Arrival) {
-        let mut request = request(0, Micros(0), prompt, actual);
-        request.class = if bulk { Class::Throughput } else { Class::Latency };
-        request.deadline.last_token = e2e_ms.map(|ms| Micros::from_millis(u64::from(ms) / 16));
-        request.retry = retry;
-        request.sequences = vec![request.sequences[0]; n];
-        (gap_ms, Arrival { request, actual })
-    }
-}
-
-/// Gives arrivals ids and absolute times; an absent first-token target is that of the class.
-fn in_order(arrivals: Vec<(u64, Arrival)>) -> Vec<Arrival> {
-    let mut now = Micros(0);
-    let place = |(id, (gap_ms, mut arrival)): (usize, (u64, Arrival))| {
-        now = now.plus(Micros::from_millis(gap_ms));
-        let request = &mut arrival.request;
-        request.id = RequestId(id as u64);
-        request.arrival = now;
-        let Deadline { last_token, .. } = request.deadline;
-        let first_token = Some(now.plus(Micros::from_millis(800)));
-        let last_token = last_token.map(|span| now.plus(span));
-        request.deadline = Deadline { first_token, last_token, tpot: None };
-        arrival
-    };
-    arrivals.into_iter().enumerate().map(place).collect()
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 64,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
-
-    /// The driver asserts at each event that waiting stays within its bound, that the ledger holds
-    /// exactly what is inside, and that everybody ends once. With known lengths the reserved peaks
-    /// also mean that nobody is ever preempted.
-    #[test]
-    fn nothing_is_reserved_twice_or_beyond_its_bound(
-        arrivals in prop::collection::vec(arrival(), 1..60),
-        mode in prop::sample::select(MODES.to_vec()),
-        policy in prop::sample::select(policy::NAMES.to_vec()),
-    ) {
-        let offered = arrivals.len();
-        let setup = Setup { mode, policy, config: tight(), noise: 100 };
-        let report = Driver::new(setup).run(in_order(arrivals));
-        prop_assert_eq!(report.outcomes.len(), offered);
-        prop_assert_eq!(report.preemptions, 0);
     }
 }
 

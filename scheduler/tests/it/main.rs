@@ -2,7 +2,5 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod driver;
 mod gate;
 mod operations;
-mod overload;

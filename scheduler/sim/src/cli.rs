@@ -1,0 +1,173 @@
+//! The command line.
+
+use std::io::{Write, stdout};
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use scheduler::KindConfig;
+
+use crate::experiment::{Device, Effort, Scenario, capacity};
+use crate::tables::{Bench, Topic};
+use crate::target::Target;
+use crate::workload::by_name;
+
+/// Drives Sluice's scheduler and gate over virtual time and measures them.
+#[derive(Debug, Parser)]
+#[command(name = "sluice-sim", version)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Tables: what the gate achieves, against baselines tuned on the same seeds.
+    Admission(Admission),
+    /// One scenario in detail.
+    ///
+    /// Example: sluice-sim run --workload 8b-code --slo 1.5s --load 2
+    Run(One),
+}
+
+#[derive(Debug, Args)]
+struct Admission {
+    /// Which tables; all of them by default.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    table: Vec<Topic>,
+    /// Only these workloads.
+    #[arg(long, value_delimiter = ',')]
+    workload: Vec<String>,
+    /// Multiples of capacity.
+    #[arg(long, value_delimiter = ',', default_values_t = [0.5, 1.0, 1.5, 2.0])]
+    loads: Vec<f64>,
+    /// Two seeds and 600 requests: a look.
+    #[arg(long)]
+    quick: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, Args)]
+struct One {
+    /// The device and its traffic: 8b-code, 70b-conv, cpu-chat-bursty ...
+    #[arg(long)]
+    workload: String,
+    /// The last token within a multiple of the unloaded time (4x) or seconds (1.5s), or first
+    /// token and mean gap (1s+30ms).
+    #[arg(long)]
+    slo: Target,
+    /// Offered requests over capacity.
+    #[arg(long, default_value_t = 1.0)]
+    load: f64,
+    /// The gate does not know output lengths.
+    #[arg(long)]
+    learned: bool,
+    /// Standard deviation of a step's time, relative.
+    #[arg(long, default_value_t = 0.05)]
+    noise: f64,
+    /// True over predicted time of a step.
+    #[arg(long, default_value_t = 1.0)]
+    bias: f64,
+    /// The cost model follows the steps.
+    #[arg(long)]
+    corrected: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, Args)]
+struct Common {
+    /// Seeds; intervals are over them.
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    seeds: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 101)]
+    first_seed: u64,
+    /// Requests of a run; the first tenth warms up.
+    #[arg(long, default_value_t = 2_500)]
+    requests: usize,
+    /// Runs at a time.
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
+    /// Strength k of the rule by kind.
+    #[arg(long, default_value_t = f64::from(KindConfig::default().strength_permille) / 1e3)]
+    strength: f64,
+    /// Weight of fairness between prompt lengths.
+    #[arg(long, default_value_t = f64::from(KindConfig::default().fairness_permille) / 1e3)]
+    fairness: f64,
+}
+
+impl Common {
+    fn bench(&self, loads: Vec<f64>, only: Vec<String>) -> Result<Bench> {
+        ensure!(self.requests >= 20, "--requests must be at least 20");
+        let share = |name: &str, value: f64| -> Result<u32> {
+            ensure!((0.0..=1.0).contains(&value), "--{name} must be between 0 and 1");
+            Ok((value * 1e3) as u32)
+        };
+        for name in &only {
+            by_name(name).with_context(|| format!("no workload is called `{name}`"))?;
+        }
+        let Common { first_seed, seeds, requests, threads, .. } = *self;
+        Ok(Bench {
+            effort: Effort { first_seed, seeds, requests, threads },
+            loads,
+            only,
+            kinds: KindConfig {
+                strength_permille: share("strength", self.strength)?,
+                fairness_permille: share("fairness", self.fairness)?,
+            },
+        })
+    }
+}
+
+/// Does what the command line says.
+///
+/// # Errors
+/// On arguments that make no sense, and if standard output cannot be written.
+pub fn run(cli: Cli) -> Result<()> {
+    let mut out = stdout().lock();
+    match cli.command {
+        Command::Admission(admission) => admission.run(&mut out),
+        Command::Run(one) => one.run(&mut out),
+    }
+}
+
+impl Admission {
+    fn run(self, out: &mut impl Write) -> Result<()> {
+        ensure!(self.loads.iter().all(|load| *load > 0.0), "--loads must be above 0");
+        let mut bench = self.common.bench(self.loads, self.workload)?;
+        if self.quick {
+            bench.effort = Effort { seeds: 2, requests: 600, ..bench.effort };
+        }
+        let given: Vec<String> = std::env::args().skip(1).collect();
+        writeln!(out, "`sluice-sim {}`\n", given.join(" "))?;
+        let topics = if self.table.is_empty() { Topic::value_variants() } else { &self.table };
+        for topic in topics {
+            let name = topic.to_possible_value().context("every table has a name")?;
+            writeln!(out, "## {}\n", name.get_name())?;
+            bench.print(*topic, out)?;
+        }
+        Ok(())
+    }
+}
+
+impl One {
+    fn run(self, out: &mut impl Write) -> Result<()> {
+        ensure!(
+            self.load > 0.0 && self.bias > 0.0 && self.noise >= 0.0,
+            "a factor is not positive"
+        );
+        let bench = self.common.bench(Vec::new(), vec![self.workload.clone()])?;
+        let workload = *by_name(&self.workload).context("checked above")?;
+        let scenario = Scenario {
+            workload,
+            target: self.slo,
+            load: self.load,
+            known: !self.learned,
+            capacity: capacity(&workload),
+        };
+        let device = Device { noise: self.noise, bias: self.bias, corrected: self.corrected };
+        bench.detail(&scenario, device, out)?;
+        Ok(())
+    }
+}

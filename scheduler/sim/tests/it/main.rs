@@ -1,0 +1,6 @@
+//! Scheduler and gate over virtual time: invariants of every run, and what the gate achieves.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod invariants;
+mod promises;
