@@ -7,18 +7,21 @@
 use crate::class::Class;
 use crate::cost::CostModel;
 use crate::policy::Rank;
+use crate::promise::{Kind, Promise};
 use crate::replay::Rules;
-use crate::request::{Request, RequestId};
+use crate::request::{Request, RequestId, SequenceSpec};
+use crate::segments::{Gap, State, StepCost};
 use crate::sequence::Sequence;
 use crate::time::Micros;
-use crate::timeline::{Key, Promise};
+use crate::timeline::pack;
 
 /// A request that asks for admission.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate {
     pub(crate) id: RequestId,
-    pub(crate) class: Class,
-    pub(crate) key: Key,
+    pub(crate) kind: Kind,
+    /// Its place in the queue for prefill.
+    pub(crate) rank: u64,
     pub(crate) promise: Promise,
     /// Slots that it takes at once.
     pub(crate) slots: u32,
@@ -37,21 +40,35 @@ pub(crate) struct Candidate {
 impl Candidate {
     /// The demand of `request`, whose predicted lengths are filled in.
     pub(crate) fn new(rules: &Rules<'_>, request: &Request) -> Candidate {
+        Candidate::with_lengths(rules, request, |spec| spec.output.predicted)
+    }
+
+    /// The least demand of `request`: the shortest answer that is known to be possible.
+    pub(crate) fn shortest(rules: &Rules<'_>, request: &Request) -> Candidate {
+        let least = |spec: &SequenceSpec| if spec.output.exact { spec.output.max } else { 1 };
+        Candidate::with_lengths(rules, request, least)
+    }
+
+    fn with_lengths(
+        rules: &Rules<'_>,
+        request: &Request,
+        length: impl Fn(&SequenceSpec) -> u32,
+    ) -> Candidate {
         let (config, cost) = (rules.view.config, rules.view.cost);
-        let leader = Sequence::new(request, 0);
-        let rank = rules.policy.rank(&rules.view, &leader).unwrap_or(Rank::LAST);
+        let sequence = |index: usize| {
+            let mut seq = Sequence::new(request, index);
+            seq.output.predicted = length(&request.sequences[index]);
+            seq
+        };
+        let exact = request.sequences.iter().all(|spec| spec.output.exact);
+        let rank = rules.policy.rank(&rules.view, &sequence(0)).unwrap_or(Rank::LAST);
         let sequences = request.sequences.len() as u32;
         let slots = sequences.min(config.slots());
         let mut candidate = Candidate {
             id: request.id,
-            class: request.class,
-            key: (rank, request.arrival, leader.id),
-            promise: Promise {
-                deadline: request.deadline,
-                exact: request.sequences.iter().all(|spec| spec.output.exact),
-                first_token: None,
-                gaps: 0,
-            },
+            kind: Kind { class: request.class, exact },
+            rank: pack(rank),
+            promise: Promise { deadline: request.deadline, first_token: None, gaps: 0 },
             slots,
             todo: 0,
             prefill: Micros(0),
@@ -62,7 +79,7 @@ impl Candidate {
         };
         let mut prompt = None;
         for index in 0..request.sequences.len() {
-            let seq = Sequence::new(request, index);
+            let seq = sequence(index);
             let shares = prompt.replace(seq.prompt) == Some(seq.prompt);
             candidate.add(cost, config.block_size, &seq, shares);
         }
@@ -71,6 +88,30 @@ impl Candidate {
         candidate.steps = candidate.steps.saturating_mul(sequences.div_ceil(slots));
         candidate.step_ns = candidate.step_ns / u64::from(sequences) * u64::from(slots);
         candidate
+    }
+
+    /// When it would have its first and its last token on an idle device.
+    pub(crate) fn alone(&self, rules: &Rules<'_>) -> (Micros, Micros) {
+        let (now, cost) = (rules.view.now, rules.view.cost);
+        let budget = rules.prefill_budget(now, &State::default(), 0);
+        let steps = u64::from(self.todo.div_ceil(budget));
+        let step = cost.decode(0, 0, 1);
+        let first = now.plus(Micros(step.0.saturating_mul(steps))).plus(self.prefill);
+        let decode = cost.decode(0, 0, self.steps).plus(self.shared(self.steps));
+        (first, first.plus(decode))
+    }
+
+    /// The gap promised to it, if it is latency work.
+    pub(crate) fn gap(&self) -> Gap {
+        match self.kind.class {
+            Class::Latency => Gap::new(self.promise.deadline.tpot),
+            Class::Throughput => Gap::default(),
+        }
+    }
+
+    /// What it adds to the steps that it decodes in.
+    pub(crate) fn step_cost(&self) -> StepCost {
+        StepCost::new(self.step_ns, self.steps)
     }
 
     fn add(&mut self, cost: &CostModel, block_size: u32, seq: &Sequence, shares: bool) {

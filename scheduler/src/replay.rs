@@ -4,15 +4,15 @@
 //! slot and for the blocks of its peak), but time comes from the cost model and lengths from their
 //! predictions. Between two events (a prefill ends, a sequence finishes) steps differ only in the
 //! growing context, so they are one closed form: n sequences take at most about 2n events.
-//! Left out: preemption, bypass of the head, and the step that a sibling waits for a shared prompt.
+//! Left out: preemption and bypass of the head.
 
 use alloc::collections::{BTreeMap, BinaryHeap};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use crate::class::Class;
 use crate::cost::StepLoad;
 use crate::policy::{SchedulerPolicy, StepState, View};
+use crate::segments::{Gap, Segment, Segments, State};
 use crate::time::Micros;
 
 /// What decides the shape of steps: the scheduler's limits, cost model and policy.
@@ -23,33 +23,33 @@ pub(crate) struct Rules<'a> {
 }
 
 impl Rules<'_> {
-    /// The tokens that the policy leaves for prefill in a step like those of `segment`, whose first
-    /// chunk begins at position `start`; at least one.
-    pub(crate) fn prefill_budget(&self, segment: &Segment, start: u32) -> u32 {
-        let state = StepState {
-            decode_seqs: segment.decode_seqs,
-            context_tokens: segment.context_tokens,
-            tightest_tpot: segment.tightest_tpot,
+    /// The tokens that the policy leaves for prefill in a step like those from `time` on, whose
+    /// first chunk begins at position `start`; at least one.
+    pub(crate) fn prefill_budget(&self, time: Micros, state: &State, start: u32) -> u32 {
+        let step = StepState {
+            decode_seqs: state.decode_seqs,
+            context_tokens: state.context_tokens,
+            tightest_tpot: state.tightest_tpot.micros(),
             prefill_start: start,
         };
-        let view = View { now: segment.time, ..self.view };
-        let budget = self.policy.token_budget(&view, &state);
+        let view = View { now: time, ..self.view };
+        let budget = self.policy.token_budget(&view, &step);
         budget.min(view.config.max_num_batched_tokens).saturating_sub(state.decode_seqs).max(1)
     }
 
-    /// A sequence with a peak of `blocks` finds room in `segment`. One that runs alone always does.
-    pub(crate) fn has_blocks(&self, segment: &Segment, blocks: u32) -> bool {
+    /// A sequence with a peak of `blocks` finds room in `state`. One that runs alone always does.
+    pub(crate) fn has_blocks(&self, state: &State, blocks: u32) -> bool {
         let config = self.view.config;
         let kept = config.num_blocks - config.watermark();
-        segment.running == 0 || segment.used_blocks.saturating_add(blocks) <= kept
+        state.running == 0 || state.used_blocks.saturating_add(blocks) <= kept
     }
 }
 
 /// A sequence as the replay sees it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Item {
-    pub(crate) class: Class,
-    pub(crate) tpot: Option<Micros>,
+    /// The gap promised to it, if it is latency work.
+    pub(crate) gap: Gap,
     /// Tokens in the cache.
     pub(crate) done: u32,
     /// Tokens still to compute before the next one is sampled; zero if it decodes.
@@ -58,6 +58,8 @@ pub(crate) struct Item {
     pub(crate) remaining: u32,
     /// Blocks at its peak, without those it shares.
     pub(crate) blocks: u32,
+    /// It shares the prompt of a sibling, and waits until that is computed.
+    pub(crate) follows: bool,
 }
 
 impl Item {
@@ -86,19 +88,6 @@ pub(crate) struct Fate {
     pub(crate) leftover: u32,
 }
 
-/// The state at one event; it holds until the next.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Segment {
-    pub(crate) step: u32,
-    pub(crate) time: Micros,
-    pub(crate) decode_seqs: u32,
-    pub(crate) context_tokens: u64,
-    pub(crate) running: u32,
-    pub(crate) used_blocks: u32,
-    /// The tightest gap promised to decoding latency work.
-    pub(crate) tightest_tpot: Option<Micros>,
-}
-
 /// Items in order: first those that decode, then those that run but still prefill, then those that
 /// wait, next one first.
 pub(crate) struct Replay<'a> {
@@ -110,12 +99,12 @@ pub(crate) struct Replay<'a> {
     head: usize,
     progress: u32,
     now: Segment,
-    /// Finish steps of decoding items.
-    finishing: BinaryHeap<Reverse<(u32, u32)>>,
+    /// Finish steps of decoding items, above the item's number.
+    finishing: BinaryHeap<Reverse<u64>>,
     /// Promised gaps of decoding latency work, with their counts.
-    tpots: BTreeMap<Micros, u32>,
+    gaps: BTreeMap<Micros, u32>,
     fates: Vec<Fate>,
-    segments: Vec<Segment>,
+    segments: Segments,
 }
 
 impl<'a> Replay<'a> {
@@ -129,36 +118,42 @@ impl<'a> Replay<'a> {
         used_blocks: u32,
     ) -> Replay<'a> {
         let time = rules.view.now;
-        let now = Segment { time, running: running as u32, used_blocks, ..Segment::default() };
+        let state = State { running: running as u32, used_blocks, ..State::default() };
         let mut replay = Replay {
             rules,
             items,
             started: running,
             head: decoding,
             progress: 0,
-            now,
-            finishing: BinaryHeap::with_capacity(items.len()),
-            tpots: BTreeMap::new(),
+            now: Segment { time, state, ..Segment::default() },
+            finishing: BinaryHeap::with_capacity(
+                items.len().min(rules.view.config.slots() as usize),
+            ),
+            gaps: BTreeMap::new(),
             fates: alloc::vec![Fate::default(); items.len()],
-            segments: Vec::with_capacity(2 * items.len() + 1),
+            segments: Segments::with_capacity(2 * items.len().min(256) + 1),
         };
-        for i in 0..running {
-            replay.fates[i].start = time;
+        for fate in &mut replay.fates[..running] {
+            (fate.start, fate.first) = (time, time);
         }
         for i in 0..decoding {
-            replay.fates[i].first = time;
             replay.begin_decode(i);
         }
         replay
     }
 
     /// Runs until everybody has finished.
-    pub(crate) fn run(mut self) -> (Vec<Fate>, Vec<Segment>) {
+    pub(crate) fn run(mut self) -> (Vec<Fate>, Segments) {
         loop {
-            self.segments.push(self.now);
+            let goes_on = self.head < self.items.len() || !self.finishing.is_empty();
+            if goes_on {
+                self.segments.push(&self.now);
+            } else {
+                self.segments.push_always(&self.now);
+            }
             if self.head_may_run() {
                 self.prefill();
-            } else if let Some(Reverse((finish, _))) = self.finishing.peek() {
+            } else if let Some(finish) = self.next_finish() {
                 self.advance(finish - self.now.step, 0, 0);
             } else {
                 break;
@@ -168,18 +163,23 @@ impl<'a> Replay<'a> {
         (self.fates, self.segments)
     }
 
+    fn next_finish(&self) -> Option<u32> {
+        self.finishing.peek().map(|Reverse(packed)| (packed >> 32) as u32)
+    }
+
     /// The head holds a slot, or takes one now.
     fn head_may_run(&mut self) -> bool {
         let Some(item) = self.items.get(self.head) else { return false };
         if self.head < self.started {
             return true;
         }
-        let full = self.now.running >= self.rules.view.config.slots();
-        if full || !self.rules.has_blocks(&self.now, item.blocks) {
+        let state = &mut self.now.state;
+        let full = state.running >= self.rules.view.config.slots();
+        if full || !self.rules.has_blocks(state, item.blocks) {
             return false;
         }
-        self.now.running += 1;
-        self.now.used_blocks += item.blocks;
+        state.running += 1;
+        state.used_blocks += item.blocks;
         self.fates[self.head].start = self.now.time;
         self.started = self.head + 1;
         true
@@ -188,14 +188,14 @@ impl<'a> Replay<'a> {
     /// Either several full chunks of the head, or one step that completes it and perhaps others.
     fn prefill(&mut self) {
         let item = self.items[self.head];
-        let budget = self.rules.prefill_budget(&self.now, item.done + self.progress);
+        let start = item.done + self.progress;
+        let budget = self.rules.prefill_budget(self.now.time, &self.now.state, start);
         let left = item.todo - self.progress;
         if left > budget {
             let mut steps = (left - 1) / budget;
-            if let Some(Reverse((finish, _))) = self.finishing.peek() {
+            if let Some(finish) = self.next_finish() {
                 steps = steps.min(finish - self.now.step);
             }
-            let start = item.done + self.progress;
             self.progress += steps * budget;
             self.advance(steps, budget, span(start, start + steps * budget));
         } else {
@@ -206,7 +206,7 @@ impl<'a> Replay<'a> {
     fn complete_prefills(&mut self, budget: u32) {
         let (mut left, mut spans) = (budget, 0);
         let first = self.head;
-        while left > 0 && self.head_may_run() {
+        while left > 0 && !self.waits_for_sibling(first) && self.head_may_run() {
             let item = self.items[self.head];
             let len = (item.todo - self.progress).min(left);
             let start = item.done + self.progress;
@@ -228,52 +228,61 @@ impl<'a> Replay<'a> {
         }
     }
 
+    /// The head shares the prompt of one whose prefill ends in this step, which began with `first`.
+    fn waits_for_sibling(&self, first: usize) -> bool {
+        self.head > first && self.items.get(self.head).is_some_and(|item| item.follows)
+    }
+
     /// `steps` equal steps with `prefill_tokens` each.
     fn advance(&mut self, steps: u32, prefill_tokens: u32, prefill_span: u64) {
+        let state = &mut self.now.state;
         let load = StepLoad {
-            decode_seqs: self.now.decode_seqs,
-            context_tokens: self.now.context_tokens,
+            decode_seqs: state.decode_seqs,
+            context_tokens: state.context_tokens,
             prefill_tokens,
             prefill_span,
         };
         self.now.time = self.now.time.plus(self.rules.view.cost.steps(steps, &load));
         self.now.step += steps;
-        self.now.context_tokens += u64::from(self.now.decode_seqs) * u64::from(steps);
+        state.context_tokens += u64::from(state.decode_seqs) * u64::from(steps);
     }
 
     fn begin_decode(&mut self, i: usize) {
-        let item = self.items[i];
+        let item = &self.items[i];
         let finish = self.now.step + item.decode_steps();
-        self.finishing.push(Reverse((finish, i as u32)));
-        self.now.decode_seqs += 1;
-        self.now.context_tokens += item.decode_context();
-        if let (Class::Latency, Some(tpot)) = (item.class, item.tpot) {
-            *self.tpots.entry(tpot).or_default() += 1;
-            self.now.tightest_tpot = self.tpots.keys().next().copied();
+        self.finishing.push(Reverse(u64::from(finish) << 32 | i as u64));
+        let state = &mut self.now.state;
+        state.decode_seqs += 1;
+        state.context_tokens += item.decode_context();
+        if let Some(tpot) = item.gap.micros() {
+            *self.gaps.entry(tpot).or_default() += 1;
+            state.tightest_tpot = state.tightest_tpot.tighter(item.gap);
         }
     }
 
     /// Ends the items whose last token has come.
     fn retire(&mut self) {
-        while let Some(Reverse((finish, i))) = self.finishing.peek().copied() {
+        while let Some(Reverse(packed)) = self.finishing.peek().copied() {
+            let (finish, i) = ((packed >> 32) as u32, packed as u32 as usize);
             if finish > self.now.step {
                 break;
             }
             self.finishing.pop();
-            let item = self.items[i as usize];
-            let fate = &mut self.fates[i as usize];
+            let item = &self.items[i];
+            let fate = &mut self.fates[i];
             fate.finish = self.now.time;
             fate.finish_step = self.now.step;
-            self.now.decode_seqs -= 1;
-            self.now.running -= 1;
-            self.now.used_blocks = self.now.used_blocks.saturating_sub(item.blocks);
-            self.now.context_tokens -= item.decode_context() + u64::from(item.decode_steps());
-            if let (Class::Latency, Some(tpot)) = (item.class, item.tpot) {
-                let count = self.tpots.get_mut(&tpot).expect("counted when it began to decode");
+            let state = &mut self.now.state;
+            state.decode_seqs -= 1;
+            state.running -= 1;
+            state.used_blocks = state.used_blocks.saturating_sub(item.blocks);
+            state.context_tokens -= item.decode_context() + u64::from(item.decode_steps());
+            if let Some(tpot) = item.gap.micros() {
+                let count = self.gaps.get_mut(&tpot).expect("counted when it began to decode");
                 *count -= 1;
                 if *count == 0 {
-                    self.tpots.remove(&tpot);
-                    self.now.tightest_tpot = self.tpots.keys().next().copied();
+                    self.gaps.remove(&tpot);
+                    state.tightest_tpot = Gap::new(self.gaps.keys().next().copied());
                 }
             }
         }

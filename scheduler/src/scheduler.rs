@@ -16,7 +16,7 @@ use crate::cost::CostModel;
 use crate::kv::KvBlocks;
 use crate::length::Lengths;
 use crate::plan::{Event, SeqOutcome, StepPlan};
-use crate::policy::{SchedulerPolicy, View};
+use crate::policy::{Rank, SchedulerPolicy, View};
 use crate::request::{FinishReason, Request, RequestId, SeqId, Terminal};
 use crate::sequence::Sequence;
 use crate::time::Micros;
@@ -136,7 +136,10 @@ impl Scheduler {
         for (index, spec) in request.sequences.iter().enumerate() {
             let peak = self.config.blocks_for(spec.peak_tokens());
             assert!(peak <= self.config.num_blocks, "the gate refuses what can never fit");
-            self.waiting.push(Sequence::new(request, index));
+            let mut seq = Sequence::new(request, index);
+            let rank = self.policy.rank(&self.view(request.arrival), &seq);
+            seq.rank = rank.unwrap_or(Rank::LAST);
+            self.waiting.push(seq);
         }
     }
 

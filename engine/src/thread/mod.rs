@@ -216,7 +216,9 @@ impl EngineThread {
     /// Replays the scheduler forward from `base` for the gate.
     fn install_timeline(&self, now: Micros, base: Micros) {
         let timeline = Timeline::build(base, &self.parts.scheduler);
-        self.shared.front().gate.install(now, timeline, self.parts.cost);
+        let spent = self.shared.front().gate.install(now, timeline, self.parts.cost);
+        // Freed here, after the lock.
+        drop(spent);
     }
 
     /// A step has ended, well or not.

@@ -7,7 +7,6 @@ use crate::candidate::Candidate;
 use crate::placement::Placement;
 use crate::request::{Deadline, Request};
 use crate::time::Micros;
-use crate::timeline::Timeline;
 
 /// Why a candidate is not admitted.
 pub(super) enum Refusal {
@@ -91,8 +90,8 @@ impl Gate {
 
     /// When the candidate would have its tokens on an idle device.
     fn alone(&self, now: Micros, candidate: &Candidate) -> Times {
-        let at = Timeline::idle(now).place(&self.rules(now), candidate);
-        Times { first: at.first, last: at.finish }
+        let (first, last) = candidate.alone(&self.rules(now));
+        Times { first, last }
     }
 
     /// The targets that the client itself set: those that differ from its class's.
@@ -113,11 +112,7 @@ impl Gate {
         if own == Deadline::default() {
             return Ok(());
         }
-        let mut short = request.clone();
-        for spec in &mut short.sequences {
-            spec.output.predicted = if spec.output.exact { spec.output.max } else { 1 };
-        }
-        let candidate = Candidate::new(&self.rules(now), &short);
+        let candidate = Candidate::shortest(&self.rules(now), request);
         match self.alone(now, &candidate).miss(now, request, &own, &candidate, 1_000) {
             Some(miss) => Err(Refusal::Unsatisfiable(miss)),
             None => Ok(()),

@@ -17,16 +17,17 @@ use crate::candidate::Candidate;
 use crate::class::{Class, ClassConfig};
 use crate::cost::CostModel;
 use crate::kinds::Kinds;
-use crate::ledger::{Ledger, Reservation};
+use crate::ledger::{Ledger, Reservation, Specs};
 use crate::length::Lengths;
 use crate::margin::Margin;
 use crate::placement::Placement;
 use crate::policy::{SchedulerPolicy, View};
+use crate::promise::Margins;
 use crate::replay::Rules;
 use crate::request::Request;
 use crate::retry::RetrySlots;
 use crate::time::Micros;
-use crate::timeline::{Margins, Timeline};
+use crate::timeline::Timeline;
 use judge::Refusal;
 use times::Miss;
 
@@ -100,23 +101,25 @@ impl Gate {
     }
 
     /// Swaps in the timeline that the engine thread built; requests admitted since are inserted
-    /// into it again. `cost` is the model it was built with.
-    pub fn install(&mut self, now: Micros, timeline: Timeline, cost: CostModel) {
+    /// into it again. `cost` is the model it was built with. Returns the timeline that was in force,
+    /// so that the caller can let go of it after the gate's lock.
+    pub fn install(&mut self, now: Micros, timeline: Timeline, cost: CostModel) -> Timeline {
         self.cost = cost;
-        self.ledger.carry(self.timeline.take_delays());
+        self.ledger.carry(&self.timeline);
+        let next = if self.ledger.is_empty() { Timeline::idle(now) } else { timeline };
+        let spent = core::mem::replace(&mut self.timeline, next);
         if self.ledger.is_empty() {
-            self.timeline = Timeline::idle(now);
-            return;
+            return spent;
         }
-        self.timeline = timeline;
-        let margins = Margins(self.margins.map(|m| [m.permille(true), m.permille(false)]));
+        let margins = self.all_margins();
         self.timeline.protect(now, &margins);
-        for candidate in self.ledger.confirm(&self.timeline) {
+        for (slot, candidate) in self.ledger.confirm(&mut self.timeline) {
             let at = self.timeline.place(&self.rules(now), &candidate);
-            self.insert(now, &candidate, &at);
+            self.insert(now, &candidate, &at, slot);
         }
         // Their delays were carried when they were admitted.
-        self.timeline.take_delays();
+        self.timeline.forget_delays();
+        spent
     }
 
     /// From now on everything is shed with `Draining`.
@@ -166,7 +169,7 @@ impl Gate {
     }
 
     fn margin(&self, candidate: &Candidate) -> u32 {
-        self.margins[candidate.class.index()].permille(candidate.promise.exact)
+        self.margins[candidate.kind.class.index()].permille(candidate.kind.exact)
     }
 
     /// By how much the device is behind the installed timeline.
@@ -182,7 +185,6 @@ impl Gate {
         at: &Placement,
     ) -> Forecast {
         candidate.promise.deadline = request.deadline;
-        self.insert(now, &candidate, at);
         let work = candidate.work();
         if request.retry == 0 {
             self.retries.admitted_first(now, work);
@@ -190,22 +192,29 @@ impl Gate {
         let lag = self.lag(now);
         let (first_token, last_token) = (at.first.plus(lag), at.finish.plus(lag));
         let forecast = Forecast { first_token, last_token, work };
-        self.ledger.reserve(Reservation {
-            candidate,
+        let reservation = Reservation {
+            id: request.id,
             forecast,
             arrival: request.arrival,
-            sequences: request.sequences.clone(),
             carried_first: first_token,
             carried_last: last_token,
+            sequences: Specs::new(&request.sequences),
+            kind: candidate.kind,
             pending: true,
-        });
+        };
+        let slot = self.ledger.reserve(reservation, candidate);
+        self.insert(now, &candidate, at, slot);
         forecast
     }
 
-    fn insert(&mut self, now: Micros, candidate: &Candidate, at: &Placement) {
-        let margin = self.margin(candidate);
+    fn insert(&mut self, now: Micros, candidate: &Candidate, at: &Placement, slot: u32) {
+        let margins = self.all_margins();
         let view = View { now, config: &self.config.scheduler, cost: &self.cost };
         let rules = Rules { view, policy: &*self.policy };
-        self.timeline.insert(&rules, candidate, at, margin);
+        self.timeline.insert(&rules, candidate, at, &margins, slot);
+    }
+
+    fn all_margins(&self) -> Margins {
+        Margins::new(self.margins.map(|margin| [margin.permille(true), margin.permille(false)]))
     }
 }

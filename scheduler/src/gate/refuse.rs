@@ -18,7 +18,7 @@ impl Gate {
         (reason, rule): (ShedReason, Rule),
         shown: Miss,
     ) -> Shed {
-        let running = self.timeline.segments[0].running.max(1);
+        let running = self.timeline.running().max(1);
         let steps = u64::from(candidate.steps) + u64::from(at.prefill_steps);
         let share = Micros(self.cost.fixed_ns / 1_000 * steps / u64::from(running));
         let work = candidate.work().plus(share);

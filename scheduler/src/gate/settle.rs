@@ -23,7 +23,7 @@ impl Gate {
         let reservation = self.ledger.release(id)?;
         match terminal {
             Terminal::Completed => self.learn(&reservation, outputs, first, last),
-            Terminal::Expired => self.margins[reservation.candidate.class.index()].observe_lost(),
+            Terminal::Expired => self.margins[reservation.kind.class.index()].observe_lost(),
             Terminal::Cancelled | Terminal::Failed => {}
         }
         if self.ledger.is_empty() {
@@ -33,7 +33,7 @@ impl Gate {
             forecast: reservation.forecast,
             carried_first: reservation.carried_first,
             carried_last: reservation.carried_last,
-            exact: reservation.candidate.promise.exact,
+            exact: reservation.kind.exact,
         })
     }
 
@@ -46,18 +46,18 @@ impl Gate {
         first: Option<Micros>,
         last: Option<Micros>,
     ) {
-        let Reservation { candidate, arrival, .. } = reservation;
-        for (spec, tokens) in reservation.sequences.iter().zip(outputs) {
+        let Reservation { kind, arrival, .. } = reservation;
+        for (spec, tokens) in reservation.sequences.as_slice().iter().zip(outputs) {
             let SequenceSpec { prompt_tokens, output, .. } = spec;
-            self.lengths.learn(candidate.class, *prompt_tokens, output, *tokens);
+            self.lengths.learn(kind.class, *prompt_tokens, output, *tokens);
         }
-        let (came, carried) = if candidate.promise.exact {
+        let (came, carried) = if kind.exact {
             (last, reservation.carried_last)
         } else {
             (first, reservation.carried_first)
         };
         if let Some(came) = came {
-            let margin = &mut self.margins[candidate.class.index()];
+            let margin = &mut self.margins[kind.class.index()];
             margin.observe(came.minus(*arrival), carried.minus(*arrival));
         }
     }
