@@ -10,7 +10,9 @@ use engine::{
     Config, Handle, Observer, Prompt, RequestReport, SamplingParams, StepReport, Submission, start,
 };
 use models::{Chunk, Logits, ModelRunner, RunnerError, RunnerLimits};
-use scheduler::{AdmissionMode, Class, ClassConfig, ClassTable, Deadline, Micros, Slo};
+use scheduler::{
+    AdmissionMode, Class, ClassConfig, ClassTable, Deadline, Micros, RetryConfig, Slo,
+};
 
 const SEQUENCES: u32 = 32;
 const MAX_TOKENS: u32 = 500;
@@ -75,6 +77,7 @@ fn burst(handle: &Handle, runtime: &tokio::runtime::Runtime) {
         arrival: handle.clock().now(),
         deadline: Deadline::default(),
         retry: 0,
+        origin: 0,
         prompts: vec![Prompt { tokens, n: 1 }],
         sampling: SamplingParams {
             temperature: 0.0,
@@ -101,6 +104,7 @@ fn overhead(criterion: &mut Criterion) {
             max_num_batched_tokens: 512,
             classes: ClassTable([class; 2]),
             admission: AdmissionMode::Deadline,
+            retries: RetryConfig::default(),
             policy: "deadline".into(),
             eos: vec![2],
         };

@@ -224,6 +224,7 @@ mod tests {
             arrival: Micros(0),
             deadline: scheduler::Deadline::default(),
             retry: 0,
+            origin: 0,
             prompts: vec![Prompt { tokens: Arc::from([1, 2]), n: 2 }],
             sampling: SamplingParams::default(),
         };

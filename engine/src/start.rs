@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use crossbeam_channel::bounded;
 use models::ModelRunner;
 use scheduler::{
-    AdmissionMode, Class, ClassTable, CostModel, Gate, GateConfig, Micros, Scheduler,
+    AdmissionMode, Class, ClassTable, CostModel, Gate, GateConfig, Micros, RetryConfig, Scheduler,
     SchedulerConfig, policy,
 };
 
@@ -30,6 +30,8 @@ pub struct Config {
     pub classes: ClassTable,
     /// How the gate decides.
     pub admission: AdmissionMode,
+    /// When refused requests come back.
+    pub retries: RetryConfig,
     /// The scheduling policy's name, one of [`scheduler::policy::NAMES`].
     pub policy: String,
     /// The model's end tokens.
@@ -78,7 +80,8 @@ pub fn start(
         max_model_len: limits.max_model_len,
         classes,
     };
-    let gate_config = GateConfig::new(config.admission, settings);
+    let gate_config =
+        GateConfig { retries: config.retries, ..GateConfig::new(config.admission, settings) };
     let gate = Gate::new(gate_config, gate_policy, cost);
     let scheduler = Scheduler::new(settings, policy, cost);
     let live = Live { counts: scheduler.counts(), cost, progress: None };

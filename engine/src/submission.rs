@@ -33,6 +33,8 @@ pub struct Submission {
     pub deadline: Deadline,
     /// How often the client retried already.
     pub retry: u32,
+    /// The same for every attempt of one request; see [`Request::origin`].
+    pub origin: u64,
     /// The prompts, at least one. Choices are numbered prompt by prompt.
     pub prompts: Vec<Prompt>,
     /// How tokens are chosen.
@@ -86,6 +88,7 @@ impl Submission {
             arrival: self.arrival,
             deadline: self.deadline(bounds),
             retry: self.retry,
+            origin: self.origin,
             sequences: specs.collect(),
         })
     }

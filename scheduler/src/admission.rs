@@ -23,13 +23,20 @@ pub struct GateConfig {
     pub scheduler: SchedulerConfig,
     /// Which kinds are refused first when somebody must be.
     pub kinds: KindConfig,
+    /// When refused requests come back.
+    pub retries: RetryConfig,
 }
 
 impl GateConfig {
-    /// With the default rule for kinds.
+    /// With the default rules for kinds and retries.
     #[must_use]
     pub fn new(mode: AdmissionMode, scheduler: SchedulerConfig) -> GateConfig {
-        GateConfig { mode, scheduler, kinds: KindConfig::default() }
+        GateConfig {
+            mode,
+            scheduler,
+            kinds: KindConfig::default(),
+            retries: RetryConfig::default(),
+        }
     }
 }
 
@@ -48,6 +55,24 @@ pub struct KindConfig {
 impl Default for KindConfig {
     fn default() -> KindConfig {
         KindConfig { strength_permille: 800, fairness_permille: 0 }
+    }
+}
+
+/// When refused requests come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct RetryConfig {
+    /// How far apart retries are told to come, as a share of what the forecast says, per mille:
+    /// below 1000 sooner, above it later.
+    pub scale_permille: u32,
+    /// Retries for a thousand first attempts above which refused throughput work is told not to
+    /// come back while latency work is there.
+    pub budget_permille: u32,
+}
+
+impl Default for RetryConfig {
+    fn default() -> RetryConfig {
+        RetryConfig { scale_permille: 1_000, budget_permille: 100 }
     }
 }
 

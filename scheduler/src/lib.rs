@@ -39,8 +39,8 @@ pub mod time;
 pub mod timeline;
 
 pub use admission::{
-    Admission, AdmissionMode, Forecast, GateConfig, KindConfig, Quantity, Rule, Settled, Shed,
-    ShedReason,
+    Admission, AdmissionMode, Forecast, GateConfig, KindConfig, Quantity, RetryConfig, Rule,
+    Settled, Shed, ShedReason,
 };
 pub use class::{Class, ClassConfig, ClassTable, Slo};
 pub use cost::{CostModel, StepLoad};

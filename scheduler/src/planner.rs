@@ -299,6 +299,7 @@ mod tests {
             arrival: Micros(id),
             deadline: Deadline::default(),
             retry: 0,
+            origin: 0,
             sequences: vec![SequenceSpec { prompt: 0, prompt_tokens, output }; n],
         }
     }

@@ -86,6 +86,9 @@ pub struct Request {
     pub deadline: Deadline,
     /// How often the client has retried it already (0 on the first attempt).
     pub retry: u32,
+    /// The same for every attempt of one request and, as far as possible, for no other: a hash of
+    /// client and content that the server makes; 0 if it makes none.
+    pub origin: u64,
     /// n choices of every prompt, at least one.
     pub sequences: Vec<SequenceSpec>,
 }

@@ -108,6 +108,11 @@ impl Segments {
         }
     }
 
+    /// Most sequences that run at once.
+    pub(crate) fn peak_running(&self) -> u32 {
+        self.states.iter().map(|state| state.running).max().unwrap_or(0)
+    }
+
     /// None yet; the first one has to be pushed.
     pub(crate) fn with_capacity(events: usize) -> Segments {
         Segments {

@@ -262,11 +262,6 @@ impl Timeline {
     pub(crate) const fn waiting(&self, class: Class) -> u32 {
         self.waiting[class.index()]
     }
-
-    /// Sequences that hold a slot at the base.
-    pub(crate) fn running(&self) -> u32 {
-        self.segments.state(0).running
-    }
 }
 
 /// Order of prefill: the policy's rank, then arrival, then id.

@@ -223,6 +223,17 @@ pub struct SchedulingFlags {
     #[serde(skip_serializing_if = "Option::is_none")]
     overload_status: Option<u16>,
 
+    /// How far apart retries are told to come, against what the forecast says: below 1 sooner
+    /// [default: 1.0]
+    #[arg(long, value_name = "FACTOR", env = "SLUICE_RETRY_AFTER_SCALE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_scale: Option<f64>,
+
+    /// Retries for each first attempt above which bulk work is told not to retry [default: 0.1]
+    #[arg(long, value_name = "SHARE", env = "SLUICE_RETRY_BUDGET")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_budget: Option<f64>,
+
     /// Most sequences in a step [default: 32]
     #[arg(long, value_name = "N", env = "SLUICE_MAX_NUM_SEQS")]
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -32,6 +32,8 @@ pub struct Terms {
     pub class: Option<Class>,
     /// How often the client retried already.
     pub retry: u32,
+    /// Which request it is an attempt of; see [`crate::origin`].
+    pub origin: u64,
 }
 
 impl Terms {
@@ -50,6 +52,7 @@ impl Terms {
             client: sdk_timeout(headers),
             class: class_of(headers)?,
             retry: retry_count(headers),
+            origin: 0,
         })
     }
 

@@ -18,6 +18,7 @@ pub mod log;
 pub mod metrics;
 pub mod net;
 pub mod openai;
+pub mod origin;
 pub mod request_id;
 pub mod serve;
 pub mod shutdown;

@@ -17,6 +17,7 @@ use crate::config::Config;
 use crate::error::{ApiError, OverloadStatus};
 use crate::metrics::Metrics;
 use crate::openai::models::ModelCard;
+use crate::origin::Origins;
 
 /// State of the router.
 #[derive(Debug)]
@@ -78,6 +79,8 @@ pub struct Service {
     pub overload: OverloadStatus,
     /// Class of requests that name none.
     pub default_class: Class,
+    /// Tells which attempts belong together.
+    pub origins: Origins,
     /// Answers that are being produced.
     pub in_flight: watch::Sender<usize>,
     /// Turns true when answers must end.

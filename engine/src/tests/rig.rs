@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use models::{Chunk, ModelRunner, RunnerError, RunnerLimits};
 use scheduler::{
-    AdmissionMode, Class, ClassConfig, ClassTable, CostModel, Deadline, FinishReason, Micros, Slo,
+    AdmissionMode, Class, ClassConfig, ClassTable, CostModel, Deadline, FinishReason, Micros,
+    RetryConfig, Slo,
 };
 
 use crate::simulated::{SimulatedOptions, SimulatedRunner};
@@ -150,6 +151,7 @@ impl Rig {
             max_num_batched_tokens: limits.max_batched_tokens,
             classes: ClassTable([class; 2]),
             admission,
+            retries: RetryConfig::default(),
             policy: "deadline".into(),
             eos: vec![EOS],
         };
@@ -263,6 +265,7 @@ pub(super) fn submission(prompts: &[usize], n: u32, max_tokens: u32) -> Submissi
         arrival: Micros(0),
         deadline: Deadline::default(),
         retry: 0,
+        origin: 0,
         prompts: prompts.iter().map(|&len| prompt(len)).collect(),
         sampling: SamplingParams { max_tokens, seed: 11, ..SamplingParams::default() },
     }

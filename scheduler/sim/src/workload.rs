@@ -181,6 +181,7 @@ impl Workload {
                     arrival,
                     deadline,
                     retry: 0,
+                    origin: id as u64,
                     sequences: vec![SequenceSpec { prompt: 0, prompt_tokens, output }],
                 },
                 actual,

@@ -68,7 +68,7 @@ impl Gate {
         forecast: &Times,
         room: Option<u32>,
     ) -> Result<(), Refusal> {
-        let kept = if request.retry == 0 { self.retries.kept(now) } else { Micros(0) };
+        let kept = self.retries.kept(now, request);
         let delayed = Times { first: forecast.first.plus(kept), last: forecast.last.plus(kept) };
         let margin = self.margin(candidate);
         if let Some(miss) = delayed.miss(now, request, &request.deadline, candidate, margin) {

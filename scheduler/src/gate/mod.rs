@@ -42,6 +42,10 @@ pub struct Gate {
     margins: [Margin; 2],
     kinds: [Kinds; 2],
     lengths: Lengths,
+    /// Sequences that run at once when the device is full, and whether somebody was refused since
+    /// that was learned.
+    batch: u32,
+    full: bool,
     retries: RetrySlots,
     draining: bool,
 }
@@ -60,7 +64,9 @@ impl Gate {
             margins: Class::ALL.map(margin),
             kinds: [Kinds::new(), Kinds::new()],
             lengths: Lengths::default(),
-            retries: RetrySlots::new(),
+            batch: config.scheduler.slots(),
+            full: false,
+            retries: RetrySlots::new(config.retries),
             draining: false,
         }
     }
@@ -86,16 +92,19 @@ impl Gate {
         let candidate = Candidate::new(&self.rules(now), request);
         let at = self.timeline.place(&self.rules(now), &candidate);
         let verdict = self.judge(now, request, &candidate, &at);
-        if request.retry > 0 {
-            self.retries.returned(now, verdict.is_ok());
-        }
+        let work = self.share(&candidate, &at);
+        let held = self.retries.came(now, request, verdict.is_ok(), work);
         match verdict {
             Ok(()) => Admission::Admit(self.reserve(now, request, candidate, &at)),
             Err(Refusal::Unsatisfiable(Miss { predicted, budget, .. })) => {
                 Admission::Unsatisfiable { predicted, budget }
             }
             Err(Refusal::Shed { reason, rule, shown }) => {
-                Admission::Shed(self.shed(now, &candidate, &at, (reason, rule), shown))
+                let wait = match held {
+                    Some(due) => due.minus(now),
+                    None => self.slot(now, request, &candidate, &at, &shown),
+                };
+                Admission::Shed(self.shed(now, request, &at, (reason, rule), shown, wait))
             }
         }
     }
@@ -119,6 +128,7 @@ impl Gate {
         }
         // Their delays were carried when they were admitted.
         self.timeline.forget_delays();
+        self.learn_batch();
         spent
     }
 
@@ -186,9 +196,6 @@ impl Gate {
     ) -> Forecast {
         candidate.promise.deadline = request.deadline;
         let work = candidate.work();
-        if request.retry == 0 {
-            self.retries.admitted_first(now, work);
-        }
         let lag = self.lag(now);
         let (first_token, last_token) = (at.first.plus(lag), at.finish.plus(lag));
         let forecast = Forecast { first_token, last_token, work };

@@ -136,6 +136,7 @@ impl Harness {
             arrival: self.now,
             deadline: Deadline { first_token: due, ..Deadline::default() },
             retry: 0,
+            origin: 0,
             sequences: vec![spec; n as usize],
         };
         self.scheduler.enqueue(&request);

@@ -63,6 +63,7 @@ pub async fn create(
         arrival,
         deadline: terms.deadline(&prepared.slo, streaming.is_some(), arrival, &slo)?,
         retry: terms.retry,
+        origin: terms.origin,
         prompts: prepared.prompts.clone(),
         sampling: prepared.sampling.clone(),
     };

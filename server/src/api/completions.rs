@@ -25,7 +25,8 @@ pub async fn create(
     headers: HeaderMap,
     JsonBytes(body): JsonBytes,
 ) -> Result<Response, ApiError> {
-    let terms = Terms::from_headers(&headers)?;
+    let mut terms = Terms::from_headers(&headers)?;
+    terms.origin = service.origins.of(&headers, &body);
     let prepared = off_thread(&service, body, prepare).await?;
     answer::create(service, Endpoint::Completion, terms, arrival, prepared).await
 }

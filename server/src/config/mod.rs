@@ -58,6 +58,10 @@ pub struct Config {
     pub scheduling_policy: String,
     /// Status of a shed request: 429, 503 or 529.
     pub overload_status: u16,
+    /// How far apart retries are told to come, against what the forecast says.
+    pub retry_after_scale: f64,
+    /// Retries for each first attempt above which bulk work is told not to retry.
+    pub retry_budget: f64,
     /// Class of requests that name none.
     pub default_class: ClassName,
     /// Shape of log lines.
@@ -213,6 +217,8 @@ impl Default for Config {
             admission: Admission::Deadline,
             scheduling_policy: scheduler::policy::NAMES[0].into(),
             overload_status: 429,
+            retry_after_scale: 1.0,
+            retry_budget: 0.1,
             default_class: ClassName::Latency,
             log_format: LogFormat::Text,
             body_limit: ByteSize(4 << 20),
@@ -331,6 +337,11 @@ impl Config {
             matches!(self.overload_status, 429 | 503 | 529),
             "overload_status must be 429, 503 or 529"
         );
+        ensure!(
+            (0.1..=10.0).contains(&self.retry_after_scale),
+            "retry_after_scale must be 0.1 to 10"
+        );
+        ensure!((0.0..=10.0).contains(&self.retry_budget), "retry_budget must be 0 to 10");
         let policies = scheduler::policy::NAMES;
         if !policies.contains(&self.scheduling_policy.as_str()) {
             bail!("scheduling_policy must be one of: {}", policies.join(", "));

@@ -13,13 +13,14 @@ use std::time::Instant;
 
 use anyhow::Context;
 use models::{ChatTemplate, ModelRunner, RunnerLimits, Tokenizer};
-use scheduler::AdmissionMode;
+use scheduler::{AdmissionMode, RetryConfig};
 use tokio::sync::{Semaphore, watch};
 
 use crate::config::{Admission, Config};
 use crate::error::OverloadStatus;
 use crate::metrics::observer::{Reporter, write_lines};
 use crate::metrics::{Facts, Metrics};
+use crate::origin::Origins;
 use crate::state::{Model, Service};
 
 use progress::Progress;
@@ -86,6 +87,7 @@ pub fn launch(config: &Config) -> anyhow::Result<(Service, Summary)> {
         metrics,
         overload: OverloadStatus::new(config.overload_status),
         default_class: config.default_class.into(),
+        origins: Origins::default(),
         in_flight: watch::Sender::new(0),
         closing: watch::Sender::new(false),
         encoders: Semaphore::new(ENCODERS),
@@ -102,7 +104,16 @@ fn engine_config(config: &Config, eos: Vec<u32>) -> engine::Config {
             Admission::Deadline => AdmissionMode::Deadline,
             Admission::None => AdmissionMode::None,
         },
+        retries: RetryConfig {
+            scale_permille: permille(config.retry_after_scale),
+            budget_permille: permille(config.retry_budget),
+        },
         policy: config.scheduling_policy.clone(),
         eos,
     }
+}
+
+/// A share, within the bounds of the configuration, in whole per mille.
+fn permille(share: f64) -> u32 {
+    (share * 1_000.0).round() as u32
 }

@@ -46,6 +46,7 @@ prop_compose! {
             arrival: Micros(0),
             deadline: Deadline { last_token, ..Deadline::default() },
             retry,
+            origin: 0,
             sequences: vec![SequenceSpec { prompt: 0, prompt_tokens, output }; n],
         };
         (gap_ms, Job { request, actual })
