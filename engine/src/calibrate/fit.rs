@@ -4,6 +4,8 @@ use scheduler::{CostModel, StepLoad};
 
 /// Terms of the cost model.
 pub(super) const TERMS: usize = 5;
+/// The set of all terms, a bit each.
+const ALL: u32 = (1 << TERMS) - 1;
 /// One value for each term: fixed, decode sequence, context token, prefill token, prefill span.
 pub(super) type Terms = [f64; TERMS];
 
@@ -64,10 +66,14 @@ impl Normal {
         }
     }
 
-    /// Everything observed so far counts `factor` times as much.
+    /// Everything observed so far counts `factor` times as much. What is next to nothing becomes
+    /// nothing: subnormal numbers are slow.
     pub(super) fn scale(&mut self, factor: f64) {
         for value in self.matrix.iter_mut().flatten().chain(&mut self.target) {
             *value *= factor;
+            if value.abs() < 1e-200 {
+                *value = 0.0;
+            }
         }
     }
 
@@ -81,11 +87,35 @@ impl Normal {
 
     /// The best solution without a negative coefficient.
     ///
-    /// It is the unconstrained solution over its own positive terms, so trying every set of terms
-    /// finds it: 32 small systems, exact and without iteration.
+    /// Mostly all terms take part, or all but those that would be negative. Where that is not the
+    /// best, trying every set of terms finds it: the solution is the unconstrained one over its own
+    /// positive terms, so 32 small systems are enough.
     pub(super) fn solve_non_negative(&self) -> Terms {
+        let mut set = ALL;
+        while let Some(solution) = self.solve_over(set) {
+            let negative = (0..TERMS).filter(|&i| solution[i] < 0.0).fold(0, |set, i| set | 1 << i);
+            if negative == 0 {
+                if self.is_best(&solution, set) {
+                    return solution;
+                }
+                break;
+            }
+            set &= !negative;
+        }
+        self.search_every_set()
+    }
+
+    /// Whether no term that is left out would make the solution better.
+    fn is_best(&self, solution: &Terms, set: u32) -> bool {
+        const ROUNDING: f64 = 1e-9;
+        (0..TERMS).filter(|i| set & (1 << i) == 0).all(|i| {
+            self.target[i] - dot(&self.matrix[i], solution) <= ROUNDING * self.target[i].abs()
+        })
+    }
+
+    fn search_every_set(&self) -> Terms {
         let mut best = ([0.0; TERMS], 0.0);
-        for set in 1u32..1 << TERMS {
+        for set in 1..=ALL {
             let Some(solution) = self.solve_over(set) else { continue };
             let gain = dot(&solution, &self.target);
             if gain > best.1 && solution.iter().all(|&x| x >= 0.0) {
@@ -99,38 +129,86 @@ impl Normal {
     /// be told apart. Gaussian elimination on the system scaled to a unit diagonal.
     fn solve_over(&self, set: u32) -> Option<Terms> {
         const DISTINCT: f64 = 1e-9;
-        let terms: Vec<usize> = (0..TERMS).filter(|term| set & (1 << term) != 0).collect();
+        let mut terms = [0; TERMS];
+        let mut n = 0;
+        for term in (0..TERMS).filter(|term| set & (1 << term) != 0) {
+            terms[n] = term;
+            n += 1;
+        }
+        let terms = &terms[..n];
         if terms.iter().any(|&term| self.matrix[term][term] <= 0.0) {
             return None;
         }
-        let unit = |term: usize| self.matrix[term][term].sqrt();
-        let mut rows: Vec<Vec<f64>> = terms
-            .iter()
-            .map(|&i| {
-                let scaled = terms.iter().map(|&j| self.matrix[i][j] / (unit(i) * unit(j)));
-                scaled.chain([self.target[i] / unit(i)]).collect()
-            })
-            .collect();
-        let n = terms.len();
+        let unit: Terms = std::array::from_fn(|term| self.matrix[term][term].sqrt());
+        let mut rows = [[0.0; TERMS + 1]; TERMS];
+        for (row, &i) in rows.iter_mut().zip(terms) {
+            for (entry, &j) in row.iter_mut().zip(terms) {
+                *entry = self.matrix[i][j] / (unit[i] * unit[j]);
+            }
+            row[n] = self.target[i] / unit[i];
+        }
         for pivot in 0..n {
             if rows[pivot][pivot] < DISTINCT {
                 return None;
             }
-            let (above, below) = rows.split_at_mut(pivot + 1);
+            let (above, below) = rows[..n].split_at_mut(pivot + 1);
             let pivot_row = &above[pivot];
             for row in below {
                 let factor = row[pivot] / pivot_row[pivot];
-                for (x, p) in row[pivot..].iter_mut().zip(&pivot_row[pivot..]) {
+                for (x, p) in row[pivot..=n].iter_mut().zip(&pivot_row[pivot..=n]) {
                     *x -= factor * p;
                 }
             }
         }
         let mut solution = [0.0; TERMS];
-        for (i, row) in rows.iter().enumerate().rev() {
-            let known: f64 = (i + 1..n).map(|j| row[j] * solution[terms[j]] * unit(terms[j])).sum();
-            solution[terms[i]] = (row[n] - known) / row[i] / unit(terms[i]);
+        for (i, row) in rows[..n].iter().enumerate().rev() {
+            let known: f64 = (i + 1..n).map(|j| row[j] * solution[terms[j]] * unit[terms[j]]).sum();
+            solution[terms[i]] = (row[n] - known) / row[i] / unit[terms[i]];
         }
         Some(solution)
+    }
+
+    /// The whole solution becomes `factor` times as large, and counts `trust` times as much.
+    pub(super) fn rescale(&mut self, factor: f64, trust: f64) {
+        self.scale(trust);
+        for value in &mut self.target {
+            *value *= factor;
+        }
+    }
+
+    /// The Cholesky factor of the matrix. A column that depends on the others gets a large pivot,
+    /// which makes its direction count as known.
+    pub(super) fn factor(&self) -> Factor {
+        let mut factor = [[0.0; TERMS]; TERMS];
+        for i in 0..TERMS {
+            for j in 0..=i {
+                let known: f64 = (0..j).map(|k| factor[i][k] * factor[j][k]).sum();
+                let left = self.matrix[i][j] - known;
+                factor[i][j] = match i == j {
+                    true if left > 1e-9 * self.matrix[i][i] => left.sqrt(),
+                    true => f64::MAX.sqrt(),
+                    false => left / factor[j][j],
+                };
+            }
+        }
+        Factor(factor)
+    }
+}
+
+/// A Cholesky factor of normal equations.
+#[derive(Clone, Debug)]
+pub(super) struct Factor([Terms; TERMS]);
+
+impl Factor {
+    /// How little is known of what `row` costs: the variance of its predicted value, in that of one
+    /// observation. Near 0 many like it were seen, above 1 none.
+    pub(super) fn leverage(&self, row: &Terms) -> f64 {
+        let mut solved = [0.0; TERMS];
+        for i in 0..TERMS {
+            let known: f64 = (0..i).map(|j| self.0[i][j] * solved[j]).sum();
+            solved[i] = (row[i] - known) / self.0[i][i];
+        }
+        dot(&solved, &solved)
     }
 }
 
@@ -170,6 +248,17 @@ mod tests {
             let solution = normal.solve_non_negative();
             prop_assert!(solution.iter().zip(planted).all(|(x, p)| (x - p).abs() < 1e-3));
         }
+    }
+
+    #[test]
+    fn what_was_seen_often_has_little_leverage() {
+        let (seen, other) = ([1.0, 8.0, 4.0, 0.0, 0.0], [1.0, 0.0, 0.0, 6.0, 2.0]);
+        let mut normal = Normal::default();
+        (0..100).for_each(|_| normal.add(&seen, 1.0, 1.0));
+        normal.pull(&[1.0; TERMS], 0.05);
+        let factor = normal.factor();
+        assert!((factor.leverage(&seen) - 0.01).abs() < 1e-3);
+        assert!(factor.leverage(&other) > 100.0);
     }
 
     #[test]
