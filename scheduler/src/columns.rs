@@ -32,26 +32,8 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
-    pub(crate) fn with_capacity(entries: usize) -> Columns {
-        let column = || Vec::with_capacity(entries);
-        Columns {
-            start: column(),
-            first: column(),
-            last: column(),
-            first_step: column(),
-            last_step: column(),
-            first_limit: column(),
-            last_limit: column(),
-            gap_limit: column(),
-        }
-    }
-
     pub(crate) fn len(&self) -> usize {
         self.start.len()
-    }
-
-    pub(crate) fn push(&mut self, row: Row) {
-        self.insert(self.len(), row);
     }
 
     pub(crate) fn limits(&self, i: usize) -> Limits {

@@ -96,7 +96,7 @@ impl Delays {
         let after = if last_step > self.start_step { prefill + self.shared(last_step) } else { 0 };
         let last = if last_step == self.start_step { self.filled } else { after };
         let first = if first_step == self.start_step { self.filled } else { 0 };
-        Delay { first, last: last.min(LONGEST) }
+        Delay { first, last: last.min(LONGEST).max(first) }
     }
 
     /// Of one who is behind and starts `start` later.

@@ -61,18 +61,25 @@ impl Scheduler {
         self.waiting = waiting;
         expired.sort_unstable();
         expired.dedup();
-        for id in &expired {
-            self.drop_request(*id);
-        }
+        self.drop_requests(&expired);
         expired
     }
 
     /// Every running sequence that lacks one token gets it.
     fn plan_decodes(&mut self, now: Micros, plan: &mut StepPlan) {
-        let ready: Vec<SeqId> =
-            self.running.iter().filter(|seq| seq.pending() == 1).map(|seq| seq.id).collect();
-        for id in ready {
-            self.plan_chunk(now, id, 1, plan);
+        let mut i = 0;
+        while let Some(seq) = self.running.get_mut(i) {
+            // In most steps the token has room in the last block.
+            if seq.pending() == 1 && !seq.computed.is_multiple_of(self.config.block_size) {
+                plan.chunks.push(seq.advance(1));
+            } else if seq.pending() == 1 {
+                let id = seq.id;
+                self.plan_chunk(now, id, 1, plan);
+                // Others may have lost their places to it, or it its own.
+                i = self.running.partition_point(|seq| seq.id <= id);
+                continue;
+            }
+            i += 1;
         }
     }
 
@@ -152,11 +159,12 @@ impl Scheduler {
     /// Starts waiting sequences while slots, blocks and token budget last.
     fn take_in(&mut self, left: &mut u32, plan: &mut StepPlan) {
         let mut from_head = 0;
+        let mut committed = self.committed_blocks();
         while from_head < self.waiting.len().min(BYPASS_WINDOW) {
             let i = self.waiting.len() - 1 - from_head;
-            match self.may_start(&self.waiting[i], *left) {
+            match self.may_start(&self.waiting[i], *left, committed) {
                 Ok(shared) => {
-                    self.start(i, shared, left, plan);
+                    committed += self.start(i, shared, left, plan);
                     self.count_bypass(i);
                 }
                 Err(NotNow::Full) => return,
@@ -174,8 +182,13 @@ impl Scheduler {
     }
 
     /// Whether a waiting sequence can start now, and the sibling and number of blocks that it
-    /// shares then.
-    fn may_start(&self, seq: &Sequence, left: u32) -> Result<Option<(SeqId, u32)>, NotNow> {
+    /// shares then. `committed` blocks are still to be taken by those that run.
+    fn may_start(
+        &self,
+        seq: &Sequence,
+        left: u32,
+        committed: u32,
+    ) -> Result<Option<(SeqId, u32)>, NotNow> {
         if left == 0 || self.running.len() as u32 >= self.config.slots() {
             return Err(NotNow::Full);
         }
@@ -183,7 +196,7 @@ impl Scheduler {
         let have = shared.map_or(0, |(_, blocks)| blocks);
         let needed = self.config.blocks_for(seq.peak_tokens()) - have;
         let kept = if self.running.is_empty() { 0 } else { self.config.watermark() };
-        if needed + kept + self.committed_blocks() > self.kv.num_free() {
+        if needed + kept + committed > self.kv.num_free() {
             return Err(NotNow::TooLarge);
         }
         Ok(shared)
@@ -192,7 +205,10 @@ impl Scheduler {
     /// Running sequences of the same request with the same prompt.
     pub(crate) fn siblings(&self, seq: &Sequence) -> impl Iterator<Item = &Sequence> {
         let (request, prompt) = (seq.id.request, seq.prompt);
-        let first = self.running.partition_point(|other| other.id.request < request);
+        let first = match seq.alone {
+            true => self.running.len(),
+            false => self.running.partition_point(|other| other.id.request < request),
+        };
         self.running[first..]
             .iter()
             .take_while(move |other| other.id.request == request)
@@ -215,21 +231,24 @@ impl Scheduler {
 
     /// Blocks that running sequences are still expected to take.
     pub(crate) fn committed_blocks(&self) -> u32 {
-        let growth = |seq: &Sequence| {
-            let peak = self.config.blocks_for(seq.peak_tokens());
-            peak.saturating_sub(self.kv.table(seq.id).len() as u32)
-        };
-        self.running.iter().map(growth).sum()
+        self.running.iter().map(|seq| self.growth(seq)).sum()
+    }
+
+    /// Blocks that a running sequence is still expected to take: it has those of what is computed.
+    fn growth(&self, seq: &Sequence) -> u32 {
+        let peak = self.config.blocks_for(seq.peak_tokens());
+        peak.saturating_sub(self.config.blocks_for(seq.computed))
     }
 
     /// Moves the sequence at place `i` of the queue into the running set, with its first chunk.
+    /// Returns how many blocks it is still expected to take.
     fn start(
         &mut self,
         i: usize,
         shared: Option<(SeqId, u32)>,
         left: &mut u32,
         plan: &mut StepPlan,
-    ) {
+    ) -> u32 {
         let mut seq = self.waiting.remove(i);
         if let Some((sibling, blocks)) = shared {
             self.kv.share(sibling, seq.id, blocks);
@@ -243,6 +262,7 @@ impl Scheduler {
         *left -= len;
         let place = self.running_index(seq.id).unwrap_or_else(|place| place);
         self.running.insert(place, seq);
+        self.growth(&seq)
     }
 }
 

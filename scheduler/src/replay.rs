@@ -10,7 +10,9 @@ use alloc::collections::{BTreeMap, BinaryHeap};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
+use crate::columns::within_horizon;
 use crate::cost::StepLoad;
+use crate::delays::steps;
 use crate::policy::{SchedulerPolicy, StepState, View};
 use crate::segments::{Gap, Segment, Segments, State};
 use crate::time::Micros;
@@ -74,16 +76,16 @@ impl Item {
     }
 }
 
-/// What becomes of an item.
+/// What becomes of an item. Times and steps are counted from the base.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Fate {
     /// Its prefill starts: it has its slot.
-    pub(crate) start: Micros,
-    pub(crate) first: Micros,
-    pub(crate) finish: Micros,
-    /// Steps from the base until the first and the last token.
-    pub(crate) first_step: u32,
-    pub(crate) finish_step: u32,
+    pub(crate) start: i32,
+    pub(crate) first: i32,
+    pub(crate) last: i32,
+    /// Steps until the first and the last token.
+    pub(crate) first_step: i32,
+    pub(crate) last_step: i32,
     /// Prefill tokens to spare in the step that completes its prefill.
     pub(crate) leftover: u32,
 }
@@ -133,9 +135,6 @@ impl<'a> Replay<'a> {
             fates: alloc::vec![Fate::default(); items.len()],
             segments: Segments::with_capacity(2 * items.len().min(256) + 1),
         };
-        for fate in &mut replay.fates[..running] {
-            (fate.start, fate.first) = (time, time);
-        }
         for i in 0..decoding {
             replay.begin_decode(i);
         }
@@ -163,6 +162,11 @@ impl<'a> Replay<'a> {
         (self.fates, self.segments)
     }
 
+    /// Time since the base.
+    fn elapsed(&self) -> i32 {
+        within_horizon(self.now.time.minus(self.rules.view.now).0)
+    }
+
     fn next_finish(&self) -> Option<u32> {
         self.finishing.peek().map(|Reverse(packed)| (packed >> 32) as u32)
     }
@@ -179,8 +183,8 @@ impl<'a> Replay<'a> {
             return false;
         }
         state.running += 1;
-        state.used_blocks += item.blocks;
-        self.fates[self.head].start = self.now.time;
+        state.used_blocks = state.used_blocks.saturating_add(item.blocks);
+        self.fates[self.head].start = self.elapsed();
         self.started = self.head + 1;
         true
     }
@@ -222,8 +226,8 @@ impl<'a> Replay<'a> {
         }
         self.advance(1, budget - left, spans);
         for i in first..self.head {
-            self.fates[i].first = self.now.time;
-            self.fates[i].first_step = self.now.step;
+            self.fates[i].first = self.elapsed();
+            self.fates[i].first_step = steps(self.now.step);
             self.begin_decode(i);
         }
     }
@@ -269,9 +273,8 @@ impl<'a> Replay<'a> {
             }
             self.finishing.pop();
             let item = &self.items[i];
-            let fate = &mut self.fates[i];
-            fate.finish = self.now.time;
-            fate.finish_step = self.now.step;
+            self.fates[i].last = self.elapsed();
+            self.fates[i].last_step = steps(self.now.step);
             let state = &mut self.now.state;
             state.decode_seqs -= 1;
             state.running -= 1;

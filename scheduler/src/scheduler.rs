@@ -260,20 +260,32 @@ impl Scheduler {
     }
 
     /// Removes a request with all its sequences. Returns whether it was live.
-    pub(crate) fn drop_request(&mut self, id: RequestId) -> bool {
-        if self.requests.remove(&id).is_none() {
+    fn drop_request(&mut self, id: RequestId) -> bool {
+        if !self.requests.contains_key(&id) {
             return false;
         }
+        self.drop_requests(&[id]);
+        true
+    }
+
+    /// Removes requests, in order of id, with all their sequences.
+    pub(crate) fn drop_requests(&mut self, ids: &[RequestId]) {
+        if ids.is_empty() {
+            return;
+        }
+        for id in ids {
+            self.requests.remove(id);
+        }
         let kv = &mut self.kv;
+        let stays = |seq: &Sequence| ids.binary_search(&seq.id.request).is_err();
         self.running.retain(|seq| {
-            let stays = seq.id.request != id;
+            let stays = stays(seq);
             if !stays {
                 kv.release(seq.id);
             }
             stays
         });
-        self.waiting.retain(|seq| seq.id.request != id);
-        true
+        self.waiting.retain(stays);
     }
 
     fn remove_sequence(&mut self, id: SeqId) -> Option<Sequence> {

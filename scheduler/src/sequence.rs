@@ -22,6 +22,8 @@ pub struct Sequence {
     pub arrival: Micros,
     /// When its tokens are due.
     pub deadline: Deadline,
+    /// It is the only sequence of its request.
+    pub alone: bool,
     /// Which of its request's prompts it continues.
     pub prompt: u32,
     /// Tokens of that prompt.
@@ -54,6 +56,7 @@ impl Sequence {
             class: request.class,
             arrival: request.arrival,
             deadline: request.deadline,
+            alone: request.sequences.len() == 1,
             prompt: spec.prompt,
             prompt_tokens: spec.prompt_tokens,
             output: spec.output,

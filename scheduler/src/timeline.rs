@@ -8,12 +8,11 @@
 use alloc::vec::Vec;
 
 use crate::class::Class;
-use crate::columns::{Columns, Row, within_horizon};
-use crate::delays::steps;
+use crate::columns::{Columns, within_horizon};
 use crate::policy::Rank;
-use crate::promise::{Kind, Margins, Promise};
+use crate::promise::{Kind, Limits, Margins, Promise};
 use crate::replay::{Fate, Item, Replay, Rules};
-use crate::request::{RequestId, SeqId};
+use crate::request::RequestId;
 use crate::scheduler::Scheduler;
 use crate::segments::{Gap, Segments};
 use crate::sequence::Sequence;
@@ -99,8 +98,7 @@ impl Timeline {
         let (fates, segments) = replay.run();
         line.segments = segments;
         line.take_fates(&fates, &found.promises);
-        line.by_id = (0..line.entries.len() as u32).collect();
-        line.by_id.sort_unstable_by_key(|i| line.entries[*i as usize].id);
+        line.by_id = in_order_of_request(&line.entries);
         line
     }
 
@@ -135,21 +133,17 @@ impl Timeline {
     /// Entries of waiting sequences in the policy's order. Of those with the same prompt only the
     /// first computes it, and the next one waits for that.
     fn collect_waiting(&mut self, scheduler: &Scheduler, found: &mut Found) {
-        let mut order: Vec<(Key, u32)> = (0..scheduler.waiting.len() as u32)
-            .rev()
-            .map(|i| {
-                let seq = &scheduler.waiting[i as usize];
-                ((seq.rank, seq.arrival, seq.id), i)
-            })
-            .collect();
-        if !order.is_sorted() {
-            order.sort_unstable();
+        let waiting = &scheduler.waiting;
+        let key = |i: &usize| (waiting[*i].rank, waiting[*i].arrival, waiting[*i].id);
+        let mut order: Vec<usize> = (0..waiting.len()).rev().collect();
+        // They are in order already, but for those that came after the plan.
+        if !order.is_sorted_by_key(key) {
+            order.sort_unstable_by_key(key);
         }
         let block_size = scheduler.config.block_size;
         let mut before: Option<&Sequence> = None;
         let mut shared_before = false;
-        for (_, i) in order {
-            let seq = &scheduler.waiting[i as usize];
+        for seq in order.into_iter().map(|i| &waiting[i]) {
             let same =
                 |other: &Sequence| (other.id.request, other.prompt) == (seq.id.request, seq.prompt);
             let after_sibling = before.is_some_and(same);
@@ -183,21 +177,26 @@ impl Timeline {
 
     /// Fills the columns; limits are without margins until [`Timeline::protect`].
     fn take_fates(&mut self, fates: &[Fate], promises: &[Promise]) {
-        self.columns = Columns::with_capacity(fates.len());
-        self.built.reserve_exact(fates.len());
-        for (i, (fate, promise)) in fates.iter().zip(promises).enumerate() {
-            let from_base = |time: Micros| within_horizon(time.minus(self.base).0);
-            let (first, last) = (from_base(fate.first), from_base(fate.finish));
-            self.entries[i].leftover = fate.leftover;
-            self.built.push((first, last));
-            self.columns.push(Row {
-                start: from_base(fate.start),
-                first,
-                last,
-                first_step: steps(fate.first_step),
-                last_step: steps(fate.finish_step),
-                limits: promise.limits(self.base, last),
-            });
+        let limits: Vec<Limits> = promises
+            .iter()
+            .zip(fates)
+            .map(|(promise, fate)| promise.limits(self.base, fate.last))
+            .collect();
+        let column = |of: fn(&Fate) -> i32| fates.iter().map(of).collect();
+        let limit = |of: fn(&Limits) -> i32| limits.iter().map(of).collect();
+        self.columns = Columns {
+            start: column(|fate| fate.start),
+            first: column(|fate| fate.first),
+            last: column(|fate| fate.last),
+            first_step: column(|fate| fate.first_step),
+            last_step: column(|fate| fate.last_step),
+            first_limit: limit(|limits| limits.first),
+            last_limit: limit(|limits| limits.last),
+            gap_limit: limit(|limits| limits.gap),
+        };
+        self.built = fates.iter().map(|fate| (fate.first, fate.last)).collect();
+        for (entry, fate) in self.entries.iter_mut().zip(fates) {
+            entry.leftover = fate.leftover;
         }
     }
 
@@ -264,9 +263,6 @@ impl Timeline {
     }
 }
 
-/// Order of prefill: the policy's rank, then arrival, then id.
-type Key = (Rank, Micros, SeqId);
-
 /// What the replay needs of the sequences, and what they were promised, in the order of entries.
 struct Found {
     items: Vec<Item>,
@@ -277,6 +273,13 @@ impl Found {
     fn with_capacity(sequences: usize) -> Found {
         Found { items: Vec::with_capacity(sequences), promises: Vec::with_capacity(sequences) }
     }
+}
+
+fn in_order_of_request(entries: &[Entry]) -> Vec<u32> {
+    let mut ids: Vec<(RequestId, u32)> =
+        entries.iter().zip(0..).map(|(entry, i)| (entry.id, i)).collect();
+    ids.sort_unstable();
+    ids.into_iter().map(|(_, i)| i).collect()
 }
 
 fn rank(scheduler: &Scheduler, seq: &Sequence, now: Micros) -> Rank {
