@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use engine::{
-    Config, Handle, Observer, Prompt, RequestReport, SamplingParams, StepReport, Submission, start,
+    Config, FirstToken, Handle, Observer, Outlook, Prompt, RequestReport, SamplingParams,
+    StepReport, Submission, start,
 };
 use models::{Chunk, Logits, ModelRunner, RunnerError, RunnerLimits};
 use scheduler::{
@@ -66,6 +67,8 @@ impl Observer for Steps {
 
     fn token_gap(&self, _gap: Micros) {}
 
+    fn first_token(&self, _report: &FirstToken) {}
+
     fn request(&self, _report: &RequestReport) {}
 }
 
@@ -85,6 +88,8 @@ fn burst(handle: &Handle, runtime: &tokio::runtime::Runtime) {
             ignore_eos: true,
             ..SamplingParams::default()
         },
+        outlook: Outlook::default(),
+        name: "".into(),
     };
     let streams: Vec<_> =
         (0..SEQUENCES).map(|_| handle.submit(submission.clone()).expect("admitted")).collect();

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use scheduler::{FinishReason, Forecast, Micros, Request, SeqId, SeqOutcome, Terminal};
+use scheduler::{FinishReason, Micros, Request, SeqId, SeqOutcome, Settled, Terminal};
 use tokio::sync::mpsc;
 
-use crate::observer::{Observer, RequestReport};
+use crate::observer::{FirstToken, Observer, RequestReport};
 use crate::sampling::Scratch;
 use crate::sequence::Sequence;
 use crate::shared::Start;
@@ -30,7 +30,7 @@ impl Outbox {
 #[derive(Debug)]
 pub(crate) struct ActiveRequest {
     request: Request,
-    forecast: Forecast,
+    name: Arc<str>,
     updates: mpsc::Sender<Update>,
     sequences: Vec<Sequence>,
     prompt_tokens: u32,
@@ -46,7 +46,7 @@ pub(crate) struct ActiveRequest {
 
 impl ActiveRequest {
     pub(crate) fn new(start: Start, eos: &Arc<[u32]>) -> ActiveRequest {
-        let Start { request, forecast, prompts, sampling, updates } = start;
+        let Start { request, name, prompts, sampling, updates } = start;
         // Choices are numbered anew for each prompt: its answers do not depend on which other
         // prompts came with it.
         let choices = prompts
@@ -63,7 +63,7 @@ impl ActiveRequest {
             prompt_tokens: prompts.iter().map(|prompt| prompt.tokens.len() as u32).sum(),
             max_tokens: sampling.max_tokens,
             request,
-            forecast,
+            name,
             updates,
             sequences,
             scheduled: None,
@@ -104,8 +104,9 @@ impl ActiveRequest {
         if let Some(before) = sequence.last_token.replace(now) {
             observer.token_gap(now.minus(before));
         }
-        self.first_token.get_or_insert(now);
-        self.last_token = Some(now);
+        if self.last_token.replace(now).is_none() {
+            self.begin(now, observer);
+        }
         if let Some(sampled) = advance.shown {
             self.post(
                 outbox,
@@ -120,6 +121,17 @@ impl ActiveRequest {
             None => SeqOutcome::Continue(seq),
             Some(reason) => SeqOutcome::Finish(seq, reason),
         }
+    }
+
+    /// The first token of any of its sequences came.
+    fn begin(&mut self, now: Micros, observer: &dyn Observer) {
+        self.first_token = Some(now);
+        observer.first_token(&FirstToken {
+            arrival: self.request.arrival,
+            scheduled: self.scheduled.unwrap_or(now),
+            at: now,
+            prompt_tokens: self.prompt_tokens,
+        });
     }
 
     /// A sequence is complete.
@@ -145,16 +157,26 @@ impl ActiveRequest {
     }
 
     /// What the observer is told at its end.
-    pub(crate) fn report(&self, terminal: Terminal, ended: Micros) -> RequestReport {
+    pub(crate) fn report(
+        &self,
+        ended: Micros,
+        terminal: Terminal,
+        failure: &str,
+        settled: Option<Settled>,
+    ) -> RequestReport {
+        let failed = terminal == Terminal::Failed;
         RequestReport {
             id: self.request.id,
+            name: Arc::clone(&self.name),
             class: self.request.class,
             terminal,
+            failure: failed.then(|| failure.to_owned()),
             deadline: self.request.deadline,
-            forecast: self.forecast,
+            settled,
             arrival: self.request.arrival,
             scheduled: self.scheduled,
             first_token: self.first_token,
+            last_token: self.last_token,
             ended,
             prompt_tokens: self.prompt_tokens,
             output_tokens: self.sequences.iter().map(Sequence::generated).sum(),

@@ -13,7 +13,7 @@ use tokio::sync::{Semaphore, mpsc};
 
 use crate::clock::Clock;
 use crate::shared::{Command, Front, Shared, Start};
-use crate::stream::{Departure, Mail, TokenStream};
+use crate::stream::{Departure, Mail, Room, TokenStream};
 use crate::submission::{Bounds, Refusal, Submission};
 
 /// A view of the engine for `/health`, `/metrics` and the start line.
@@ -23,6 +23,8 @@ pub struct Snapshot {
     pub counts: Counts,
     /// Outstanding work by class.
     pub outstanding: [Micros; 2],
+    /// The gate's margins by class, per mille.
+    pub margin_permille: [u32; 2],
     /// Age of the last completed step while there is work; zero when idle.
     pub step_age: Micros,
     /// The thread lives and the device is there.
@@ -61,7 +63,7 @@ impl Inner {
     }
 
     /// Decides and hands over, under the gate's lock.
-    fn admit(&self, front: &mut Front, mut start: Box<Start>) -> Result<Forecast, Refusal> {
+    fn admit(&self, front: &mut Front, mut start: Box<Start>) -> Result<(Forecast, Room), Refusal> {
         if !front.alive {
             return Err(Refusal::EngineDead);
         }
@@ -69,17 +71,17 @@ impl Inner {
         let forecast = match front.gate.admit(now, &mut start.request) {
             Admission::Admit(forecast) => forecast,
             Admission::Shed(shed) => return Err(Refusal::Shed(shed)),
-            Admission::Unsatisfiable { predicted, budget } => {
-                return Err(Refusal::Unsatisfiable { predicted, budget });
+            Admission::Unsatisfiable { quantity, predicted, budget } => {
+                return Err(Refusal::Unsatisfiable { quantity, predicted, budget });
             }
             Admission::NeverFits { needed, available } => {
                 return Err(Refusal::NeverFits { needed, available });
             }
         };
-        start.forecast = forecast;
-        let (id, sequences) = (start.request.id, start.request.sequences.len());
+        let (id, class) = (start.request.id, start.request.class);
+        let sequences = start.request.sequences.len();
         let Err(error) = self.commands.try_send(Command::Start(start)) else {
-            return Ok(forecast);
+            return Ok((forecast, self.room(front, class)));
         };
         let none = vec![0; sequences];
         let _ = front.gate.finish(now, id, Terminal::Cancelled, &none, None, None);
@@ -87,6 +89,16 @@ impl Inner {
             TrySendError::Disconnected(_) => Refusal::EngineDead,
             TrySendError::Full(_) => Refusal::Shed(channel_full(sequences as u32)),
         })
+    }
+
+    /// What is left of the queue of a class.
+    fn room(&self, front: &Front, class: Class) -> Room {
+        let places = self.bounds.classes.get(class).max_waiting;
+        Room {
+            places,
+            free: places.saturating_sub(front.gate.waiting(class)),
+            outstanding: front.gate.outstanding(class),
+        }
     }
 }
 
@@ -125,13 +137,13 @@ impl Handle {
         let (updates, receiver) = mpsc::channel(room.min(Semaphore::MAX_PERMITS));
         let start = Box::new(Start {
             request,
-            forecast: Forecast::default(),
+            name: submission.name,
             prompts: submission.prompts,
             sampling: Arc::new(submission.sampling),
             updates,
         });
-        let forecast = inner.admit(&mut inner.shared.front(), start)?;
-        Ok(TokenStream::new(id, forecast, receiver, Arc::clone(inner), choices))
+        let (forecast, room) = inner.admit(&mut inner.shared.front(), start)?;
+        Ok(TokenStream::new(id, (forecast, room), receiver, Arc::clone(inner), choices))
     }
 
     /// The state now.
@@ -143,6 +155,7 @@ impl Handle {
         Snapshot {
             counts: live.counts,
             outstanding: Class::ALL.map(|class| front.gate.outstanding(class)),
+            margin_permille: Class::ALL.map(|class| front.gate.margin_permille(class)),
             step_age: live.progress.map_or(Micros(0), |progress| now.minus(progress)),
             alive: front.alive,
             draining: front.draining,
@@ -187,7 +200,7 @@ mod tests {
 
     use super::*;
     use crate::shared::Live;
-    use crate::{Prompt, SamplingParams};
+    use crate::{Outlook, Prompt, SamplingParams};
 
     #[test]
     fn a_full_channel_sheds_and_keeps_no_reservation() {
@@ -227,6 +240,8 @@ mod tests {
             origin: 0,
             prompts: vec![Prompt { tokens: Arc::from([1, 2]), n: 2 }],
             sampling: SamplingParams::default(),
+            outlook: Outlook::default(),
+            name: "".into(),
         };
         let stream = handle.submit(submission.clone()).expect("room for one");
         let outstanding = handle.snapshot().outstanding;

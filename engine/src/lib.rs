@@ -25,8 +25,8 @@ mod thread;
 
 pub use clock::Clock;
 pub use handle::{Handle, Snapshot};
-pub use observer::{Observer, RequestReport, StepReport};
+pub use observer::{FirstToken, Observer, RequestReport, StepReport};
 pub use sampling::{SamplingParams, TokenLogprobs};
 pub use start::{Config, EngineError, start};
-pub use stream::{TokenStream, Update};
-pub use submission::{Prompt, Refusal, Submission};
+pub use stream::{Room, TokenStream, Update};
+pub use submission::{Outlook, Prompt, Refusal, Submission};

@@ -1,7 +1,9 @@
-//! What the engine tells the world: one call a step, one a request. The server turns it into
-//! metrics and log lines.
+//! What the engine tells the world: one call a step, one for a request's first token, one for its
+//! end. The server turns it into metrics and log lines.
 
-use scheduler::{Class, Counts, Deadline, Forecast, Micros, RequestId, StepLoad, Terminal};
+use std::sync::Arc;
+
+use scheduler::{Class, Counts, Deadline, Micros, RequestId, Settled, StepLoad, Terminal};
 
 /// One step that ran.
 #[derive(Clone, Copy, Debug)]
@@ -14,8 +16,23 @@ pub struct StepReport {
     pub load: StepLoad,
     /// Tokens computed (prefill and decode).
     pub tokens: u32,
+    /// Tokens generated.
+    pub generated: u32,
     /// State after it.
     pub counts: Counts,
+}
+
+/// The first token of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct FirstToken {
+    /// Arrival of the request.
+    pub arrival: Micros,
+    /// First chunk planned.
+    pub scheduled: Micros,
+    /// Now.
+    pub at: Micros,
+    /// Prompt tokens over all its sequences' prompts (each prompt counted once).
+    pub prompt_tokens: u32,
 }
 
 /// One admitted request that ended.
@@ -23,20 +40,26 @@ pub struct StepReport {
 pub struct RequestReport {
     /// Which.
     pub id: RequestId,
+    /// What its client calls it.
+    pub name: Arc<str>,
     /// Its class.
     pub class: Class,
     /// How it ended.
     pub terminal: Terminal,
+    /// Why, if it failed.
+    pub failure: Option<String>,
     /// What it was promised.
     pub deadline: Deadline,
-    /// What was predicted at admission.
-    pub forecast: Forecast,
+    /// How it was forecast; `None` if the gate has lost it, which only a panic there can do.
+    pub settled: Option<Settled>,
     /// Its arrival.
     pub arrival: Micros,
     /// First chunk planned.
     pub scheduled: Option<Micros>,
     /// First token of its first sequence to have one.
     pub first_token: Option<Micros>,
+    /// Last token of its last sequence to have one.
+    pub last_token: Option<Micros>,
     /// Now.
     pub ended: Micros,
     /// Prompt tokens over all its sequences' prompts (each prompt counted once).
@@ -59,6 +82,8 @@ pub trait Observer: Send + Sync {
     fn step(&self, report: &StepReport);
     /// A token came after this gap (not the first one).
     fn token_gap(&self, gap: Micros);
+    /// A request has its first token; called at most once for each.
+    fn first_token(&self, report: &FirstToken);
     /// A request ended; called exactly once for each admitted request.
     fn request(&self, report: &RequestReport);
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use scheduler::{CostModel, Counts, Forecast, Gate, Micros, Request};
+use scheduler::{CostModel, Counts, Gate, Micros, Request};
 use tokio::sync::mpsc;
 
 use crate::clock::Clock;
@@ -23,7 +23,7 @@ pub(crate) enum Command {
 #[derive(Debug)]
 pub(crate) struct Start {
     pub(crate) request: Request,
-    pub(crate) forecast: Forecast,
+    pub(crate) name: Arc<str>,
     pub(crate) prompts: Vec<Prompt>,
     pub(crate) sampling: Arc<SamplingParams>,
     pub(crate) updates: mpsc::Sender<Update>,

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use scheduler::{FinishReason, Forecast, RequestId, SeqId};
+use scheduler::{FinishReason, Forecast, Micros, RequestId, SeqId};
 use tokio::sync::mpsc;
 
 use crate::handle::Inner;
@@ -38,11 +38,23 @@ pub enum Update {
     Failed(String),
 }
 
+/// What was left of the queue of a class once a request had been admitted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Room {
+    /// Sequences that may wait.
+    pub places: u32,
+    /// How many more may.
+    pub free: u32,
+    /// Device time of everything of the class that was admitted and had not ended.
+    pub outstanding: Micros,
+}
+
 /// The answer to one admitted request. Dropping it cancels what is left of it.
 #[derive(Debug)]
 pub struct TokenStream {
     id: RequestId,
     forecast: Forecast,
+    room: Room,
     updates: mpsc::Receiver<Update>,
     engine: Arc<Inner>,
     /// Whether each choice goes on.
@@ -54,12 +66,20 @@ pub struct TokenStream {
 impl TokenStream {
     pub(crate) fn new(
         id: RequestId,
-        forecast: Forecast,
+        (forecast, room): (Forecast, Room),
         updates: mpsc::Receiver<Update>,
         engine: Arc<Inner>,
         choices: usize,
     ) -> TokenStream {
-        TokenStream { id, forecast, updates, engine, open: vec![true; choices], left: choices }
+        TokenStream {
+            id,
+            forecast,
+            room,
+            updates,
+            engine,
+            open: vec![true; choices],
+            left: choices,
+        }
     }
 
     /// The request's id.
@@ -72,6 +92,12 @@ impl TokenStream {
     #[must_use]
     pub fn forecast(&self) -> Forecast {
         self.forecast
+    }
+
+    /// What was left for others.
+    #[must_use]
+    pub fn room(&self) -> Room {
+        self.room
     }
 
     /// The next update; `None` after the last. Dropping the future loses nothing.

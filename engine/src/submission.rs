@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use scheduler::{
-    Class, ClassTable, Deadline, Micros, OutputLength, Request, RequestId, SequenceSpec, Shed,
+    Class, ClassTable, Deadline, Micros, OutputLength, Quantity, Request, RequestId, SequenceSpec,
+    Shed,
 };
 
 use crate::sampling::SamplingParams;
@@ -39,6 +40,19 @@ pub struct Submission {
     pub prompts: Vec<Prompt>,
     /// How tokens are chosen.
     pub sampling: SamplingParams,
+    /// What the client expects of the output.
+    pub outlook: Outlook,
+    /// What its client calls it; the engine only reports it back.
+    pub name: Arc<str>,
+}
+
+/// What is known of the length of an output besides the sampling parameters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outlook {
+    /// Tokens that the client expects in each choice.
+    pub expected_tokens: Option<u32>,
+    /// Strings may end the text at any token, which only whoever reads the text can see.
+    pub stop_strings: bool,
 }
 
 /// Why a submission was not taken.
@@ -48,6 +62,8 @@ pub enum Refusal {
     Shed(Shed),
     /// Would miss its explicit deadline even on an idle server.
     Unsatisfiable {
+        /// What the two are times of.
+        quantity: Quantity,
         /// Predicted time from arrival.
         predicted: Micros,
         /// Time from arrival that it may take at most.
@@ -127,8 +143,9 @@ impl Submission {
         let max = self.sampling.max_tokens.clamp(1, max_model_len - prompt_tokens);
         let min = self.sampling.min_tokens.clamp(1, max);
         let endless = self.sampling.ignore_eos && self.sampling.stop_token_ids.is_empty();
-        let exact = endless || min == max;
-        let output = OutputLength { min, max, predicted: max, hint: None, exact };
+        let exact = (endless || min == max) && !self.outlook.stop_strings;
+        let hint = self.outlook.expected_tokens;
+        let output = OutputLength { min, max, predicted: max, hint, exact };
         SequenceSpec { prompt: index, prompt_tokens, output }
     }
 
@@ -140,5 +157,56 @@ impl Submission {
             last_token: self.deadline.last_token.or_else(|| from_arrival(slo.e2e)),
             tpot: self.deadline.tpot.or(slo.tpot),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The output of one sequence that may have 20 tokens.
+    fn output(outlook: Outlook, change: impl FnOnce(&mut SamplingParams)) -> OutputLength {
+        let mut sampling = SamplingParams { max_tokens: 20, ..SamplingParams::default() };
+        change(&mut sampling);
+        let submission = Submission {
+            class: Class::Latency,
+            arrival: Micros(0),
+            deadline: Deadline::default(),
+            retry: 0,
+            origin: 0,
+            prompts: vec![Prompt { tokens: Arc::from([1, 2, 3]), n: 1 }],
+            sampling,
+            outlook,
+            name: "".into(),
+        };
+        submission.spec(0, &submission.prompts[0], 100).output
+    }
+
+    #[test]
+    fn a_length_is_exact_where_nothing_can_end_it_early() {
+        let none = Outlook::default();
+        let strings = Outlook { stop_strings: true, ..none };
+        let endless = |sampling: &mut SamplingParams| sampling.ignore_eos = true;
+        let full = |sampling: &mut SamplingParams| sampling.min_tokens = 20;
+        let stopped = |sampling: &mut SamplingParams| {
+            sampling.ignore_eos = true;
+            sampling.stop_token_ids = vec![7];
+        };
+        // The sampler holds stop tokens back until `min_tokens`; nobody holds back a text.
+        let held_back = |sampling: &mut SamplingParams| {
+            sampling.stop_token_ids = vec![7];
+            sampling.min_tokens = 20;
+        };
+        assert!(!output(none, |_| {}).exact);
+        assert!(output(none, endless).exact && !output(strings, endless).exact);
+        assert!(output(none, full).exact && !output(strings, full).exact);
+        assert!(!output(none, stopped).exact && output(none, held_back).exact);
+    }
+
+    #[test]
+    fn a_hint_is_passed_on() {
+        let hinted = Outlook { expected_tokens: Some(9), ..Outlook::default() };
+        assert_eq!(output(hinted, |_| {}).hint, Some(9));
+        assert_eq!(output(Outlook::default(), |_| {}).hint, None);
     }
 }

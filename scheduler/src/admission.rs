@@ -84,6 +84,10 @@ pub struct Forecast {
     pub first_token: Micros,
     /// Last token of its slowest sequence.
     pub last_token: Micros,
+    /// Nine in ten first tokens come no later than this.
+    pub upper_first: Micros,
+    /// Nine in ten last tokens come no later than this.
+    pub upper_last: Micros,
     /// Device time that it adds.
     pub work: Micros,
 }
@@ -202,7 +206,7 @@ pub struct Shed {
     /// Predicted time from arrival to the token in question (from the first to the last token for
     /// [`Quantity::Gaps`]).
     pub predicted: Micros,
-    /// Time that it may take at most.
+    /// Time that it may take at most; [`Micros::MAX`] where nobody set a limit.
     pub budget: Micros,
     /// Sequences that would be ahead of it.
     pub position: u32,
@@ -218,6 +222,8 @@ pub enum Admission {
     Shed(Shed),
     /// Would miss its explicit deadline even on an idle server.
     Unsatisfiable {
+        /// What the two are times of.
+        quantity: Quantity,
         /// Predicted time from arrival on an idle server.
         predicted: Micros,
         /// Time from arrival that it may take at most.

@@ -13,6 +13,7 @@
 extern crate alloc;
 
 pub mod admission;
+mod band;
 mod candidate;
 pub mod class;
 mod columns;

@@ -40,12 +40,14 @@ impl Terms {
     /// Reads the headers.
     ///
     /// # Errors
-    /// A header of ours that is not a number of milliseconds or not a class, by name.
+    /// A header of ours that is not a number of milliseconds or not a class, by name; a target of
+    /// nothing is no target.
     pub fn from_headers(headers: &HeaderMap) -> Result<Terms, ApiError> {
         let gateway = millis(headers, "x-envoy-expected-rq-timeout-ms")?;
         Ok(Terms {
-            ttft: millis(headers, "x-slo-ttft-ms")?,
-            tpot: millis(headers, "x-slo-tpot-ms")?,
+            ttft: target(headers, "x-slo-ttft-ms")?,
+            tpot: target(headers, "x-slo-tpot-ms")?,
+            // What is left of a deadline may be nothing: then the answer is that it has passed.
             e2e: millis(headers, "x-request-deadline-ms")?,
             // Envoy writes 0 for a route without a timeout.
             gateway: gateway.filter(|timeout| timeout.0 > 0),
@@ -95,19 +97,28 @@ fn to_micros(millis: f64) -> Option<Micros> {
     (0.0..=LONGEST_MS).contains(&millis).then(|| Micros((millis * 1_000.0).round() as u64))
 }
 
-fn out_of_range(name: &str) -> ApiError {
-    let message = format!("`{name}` must be milliseconds from 0 to {LONGEST_MS} (one day).");
+fn out_of_range(name: &str, least: &str) -> ApiError {
+    let message = format!("`{name}` must be milliseconds, {least} and at most {LONGEST_MS}.");
     ApiError::invalid(name, message)
+}
+
+/// A span that something is to take at most; nothing takes no time.
+fn positive(span: Option<Micros>, name: &str) -> Result<Micros, ApiError> {
+    span.filter(|span| span.0 > 0).ok_or_else(|| out_of_range(name, "above 0"))
 }
 
 fn millis(headers: &HeaderMap, name: &'static str) -> Result<Option<Micros>, ApiError> {
     let Some(value) = headers.get(name) else { return Ok(None) };
     let number = value.to_str().ok().and_then(|text| text.trim().parse().ok());
-    number.and_then(to_micros).map(Some).ok_or_else(|| out_of_range(name))
+    number.and_then(to_micros).map(Some).ok_or_else(|| out_of_range(name, "at least 0"))
+}
+
+fn target(headers: &HeaderMap, name: &'static str) -> Result<Option<Micros>, ApiError> {
+    millis(headers, name)?.map(|span| positive(Some(span), name)).transpose()
 }
 
 fn body_millis(name: &str, value: Option<f64>) -> Result<Option<Micros>, ApiError> {
-    value.map(|millis| to_micros(millis).ok_or_else(|| out_of_range(name))).transpose()
+    value.map(|millis| positive(to_micros(millis), name)).transpose()
 }
 
 /// Seconds, as the official SDKs send them with every request. Not ours, so what cannot be read
@@ -191,6 +202,9 @@ mod tests {
         for (name, value) in [
             ("x-slo-ttft-ms", "soon"),
             ("x-slo-ttft-ms", "-1"),
+            ("x-slo-ttft-ms", "0"),
+            ("x-slo-tpot-ms", "0.0001"),
+            ("x-request-deadline-ms", "-1"),
             ("x-slo-tpot-ms", "NaN"),
             ("x-request-deadline-ms", "1e18"),
             ("x-sluice-class", "first"),
@@ -198,8 +212,10 @@ mod tests {
             let error = Terms::from_headers(&headers(&[(name, value)])).unwrap_err();
             assert_eq!(error.body().error.param.as_deref(), Some(name));
         }
-        let body = SloFields { e2e_ms: Some(-1.0), ..Default::default() };
-        assert!(Terms::default().deadline(&body, false, ARRIVAL, &Slo::default()).is_err());
+        for e2e_ms in [-1.0, 0.0] {
+            let body = SloFields { e2e_ms: Some(e2e_ms), ..Default::default() };
+            assert!(Terms::default().deadline(&body, false, ARRIVAL, &Slo::default()).is_err());
+        }
     }
 
     #[test]

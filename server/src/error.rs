@@ -1,13 +1,18 @@
 //! The one error of the server: every refusal and failure that a client can see, and the only place
 //! that knows HTTP status codes.
 
+mod refusal;
+
 use axum::http::header::{ALLOW, RETRY_AFTER};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use engine::Refusal;
-use scheduler::{Micros, Shed, ShedReason};
+use scheduler::{Micros, ShedReason};
 
 use crate::openai::error::{ErrorBody, ErrorObject};
+
+pub use refusal::Explanation;
+pub(crate) use refusal::code as refusal_code;
 
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
@@ -110,21 +115,20 @@ impl ApiError {
     }
 
     fn object(&self) -> ErrorObject {
-        let forecast = match self {
-            ApiError::Refused(refusal, _) => forecast(refusal),
-            _ => None,
+        let explanation = match self {
+            ApiError::Refused(refusal, _) => Explanation::of(refusal),
+            _ => Explanation::default(),
         };
-        let position = match self {
-            ApiError::Refused(Refusal::Shed(shed), _) => Some(shed.position),
-            _ => None,
-        };
+        let Explanation { rule, quantity, predicted_ms, budget_ms, position } = explanation;
         ErrorObject {
             message: self.message(),
             r#type: self.kind(),
             param: self.param(),
             code: self.code(),
-            predicted_ms: forecast.map(|(predicted, _)| predicted.as_millis()),
-            budget_ms: forecast.map(|(_, budget)| budget.as_millis()),
+            rule,
+            quantity,
+            predicted_ms,
+            budget_ms,
             position,
         }
     }
@@ -152,7 +156,7 @@ impl ApiError {
     fn code(&self) -> Option<&'static str> {
         Some(match self {
             ApiError::Invalid { code, .. } => return *code,
-            ApiError::Refused(refusal, _) => return refusal_code(refusal),
+            ApiError::Refused(refusal, _) => return refusal::code(refusal),
             ApiError::Unauthorized => "invalid_api_key",
             ApiError::ModelNotFound(_) => "model_not_found",
             ApiError::PathNotFound(_) => "not_found",
@@ -171,7 +175,7 @@ impl ApiError {
     fn message(&self) -> String {
         let fixed = match self {
             ApiError::Invalid { message, .. } | ApiError::Failed(message) => message,
-            ApiError::Refused(refusal, _) => return refusal_message(refusal),
+            ApiError::Refused(refusal, _) => return refusal::message(refusal),
             ApiError::ModelNotFound(name) => {
                 return format!("The model {name:?} does not exist here; see /v1/models.");
             }
@@ -241,60 +245,6 @@ impl ApiError {
     }
 }
 
-fn refusal_code(refusal: &Refusal) -> Option<&'static str> {
-    match refusal {
-        Refusal::Shed(shed) => Some(shed.reason.label()),
-        Refusal::Unsatisfiable { .. } => Some("deadline_unsatisfiable"),
-        Refusal::NeverFits { .. } => Some("never_fits"),
-        Refusal::Invalid(_) => None,
-        Refusal::EngineDead => Some("engine_dead"),
-    }
-}
-
-fn refusal_message(refusal: &Refusal) -> String {
-    match refusal {
-        Refusal::Shed(shed) => shed_message(shed),
-        Refusal::Unsatisfiable { predicted, budget } => format!(
-            "This request needs about {} ms even on an idle server, its deadline allows {} ms.",
-            predicted.as_millis(),
-            budget.as_millis()
-        ),
-        Refusal::NeverFits { needed, available } => format!(
-            "This request needs {needed} KV blocks, the server has {available}: shorten the \
-             prompt, lower max_tokens or n, or serve with a larger --kv-cache-memory."
-        ),
-        Refusal::Invalid(problem) => problem.clone(),
-        Refusal::EngineDead => "The engine has stopped; the server must be restarted.".to_owned(),
-    }
-}
-
-fn shed_message(shed: &Shed) -> String {
-    let (predicted, budget) = (shed.predicted.as_millis(), shed.budget.as_millis());
-    let why = match shed.reason {
-        ShedReason::SloMiss => format!(
-            "this request would take about {predicted} ms of the {budget} ms it has, or would make \
-             another one late"
-        ),
-        ShedReason::QueueFull => "the queue of its class is full".to_owned(),
-        ShedReason::TenantBudget => "its tenant has used up its share".to_owned(),
-        ShedReason::KvPressure => "there is no room in the KV cache".to_owned(),
-        ShedReason::Expired => "its deadline had passed on arrival".to_owned(),
-        ShedReason::Draining => "the server is shutting down".to_owned(),
-    };
-    format!("Not admitted: {why}. Retry after {} s.", whole_seconds(shed.retry_after))
-}
-
-/// Predicted time and budget, where a forecast was the reason.
-fn forecast(refusal: &Refusal) -> Option<(Micros, Micros)> {
-    match refusal {
-        Refusal::Shed(shed) if shed.reason == ShedReason::SloMiss => {
-            Some((shed.predicted, shed.budget))
-        }
-        Refusal::Unsatisfiable { predicted, budget } => Some((*predicted, *budget)),
-        _ => None,
-    }
-}
-
 /// Whole seconds, rounded up, within 1 and 60: what every official SDK honours.
 fn whole_seconds(after: Micros) -> u64 {
     after.0.div_ceil(1_000_000).clamp(1, 60)
@@ -314,6 +264,9 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let mut response = (self.status(), axum::Json(self.body())).into_response();
         let headers = response.headers_mut();
+        if let ApiError::Refused(refusal, _) = &self {
+            Explanation::of(refusal).write(refusal::code(refusal), headers);
+        }
         match &self {
             ApiError::MethodNotAllowed(allow) => {
                 headers.insert(ALLOW, HeaderValue::from_static(allow));
@@ -332,79 +285,4 @@ impl IntoResponse for ApiError {
 }
 
 #[cfg(test)]
-mod tests {
-    use scheduler::{Quantity, Rule};
-
-    use super::*;
-
-    fn shed(retry_after: Micros, should_retry: bool) -> Response {
-        let reason = ShedReason::SloMiss;
-        let (predicted, budget) = (Micros(2_300_000), Micros(1_500_000));
-        let (rule, quantity) = (Rule::Own, Quantity::FirstToken);
-        let position = 7;
-        let shed =
-            Shed { reason, rule, quantity, retry_after, should_retry, predicted, budget, position };
-        ApiError::Refused(Refusal::Shed(shed), OverloadStatus::new(429)).into_response()
-    }
-
-    fn header(response: &Response, name: HeaderName) -> &str {
-        response.headers()[name].to_str().expect("ASCII")
-    }
-
-    #[test]
-    fn retry_after_is_whole_seconds_from_1_to_60_and_never_below_the_precise_value() {
-        for micros in [0, 1, 999_999, 1_000_000, 1_000_001, 59_999_999, 61_000_000, u64::MAX] {
-            let response = shed(Micros(micros), true);
-            let seconds: u64 = header(&response, RETRY_AFTER).parse().expect("whole seconds");
-            let millis: u64 = header(&response, RETRY_AFTER_MS).parse().expect("whole ms");
-            assert!((1..=60).contains(&seconds));
-            assert!(0 < millis && millis <= seconds * 1_000);
-        }
-    }
-
-    #[test]
-    fn a_shed_request_is_told_why() {
-        let response = shed(Micros(2_400_000), false);
-        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
-        assert_eq!(header(&response, SHOULD_RETRY), "false");
-        let shed = Shed {
-            reason: ShedReason::SloMiss,
-            rule: Rule::Own,
-            quantity: Quantity::FirstToken,
-            retry_after: Micros(2_400_000),
-            should_retry: true,
-            predicted: Micros(2_300_000),
-            budget: Micros(1_500_000),
-            position: 7,
-        };
-        let error = ApiError::Refused(Refusal::Shed(shed), OverloadStatus::new(429));
-        let body = serde_json::to_value(error.body()).expect("JSON");
-        let error = &body["error"];
-        assert_eq!(error["code"], "slo_miss");
-        assert_eq!(error["param"], serde_json::Value::Null);
-        assert_eq!(
-            (error["predicted_ms"].as_u64(), error["position"].as_u64()),
-            (Some(2_300), Some(7))
-        );
-        assert!(error["message"].as_str().expect("text").contains("Retry after 3 s"));
-    }
-
-    #[test]
-    fn the_overload_status_covers_sheds_but_not_draining() {
-        let draining = Shed {
-            reason: ShedReason::Draining,
-            rule: Rule::Bound,
-            quantity: Quantity::FirstToken,
-            retry_after: Micros(0),
-            should_retry: true,
-            predicted: Micros(0),
-            budget: Micros(0),
-            position: 0,
-        };
-        let full = Shed { reason: ShedReason::QueueFull, ..draining };
-        let status =
-            |shed| ApiError::Refused(Refusal::Shed(shed), OverloadStatus::new(529)).status();
-        assert_eq!(status(full).as_u16(), 529);
-        assert_eq!(status(draining).as_u16(), 503);
-    }
-}
+mod tests;

@@ -1,7 +1,8 @@
 //! The server: an OpenAI-compatible HTTP API over the engine. Its rooms, in the order in which a
 //! request passes through them: [`net`] (connections), [`app`] (routes and layers), [`auth`],
 //! [`body`], [`openai`] (wire types), [`deadline`], [`api`] (the endpoints), [`generation`] (tokens
-//! to text), [`error`]. Around them: [`cli`], [`config`], [`launch`], [`metrics`], [`shutdown`].
+//! to text), [`error`]. Around them: [`cli`], [`config`], [`launch`], [`metrics`], [`journal`],
+//! [`shutdown`].
 
 pub mod api;
 pub mod app;
@@ -13,6 +14,7 @@ pub mod config;
 pub mod deadline;
 pub mod error;
 pub mod generation;
+pub mod journal;
 pub mod launch;
 pub mod log;
 pub mod metrics;

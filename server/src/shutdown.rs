@@ -69,7 +69,8 @@ pub async fn drain(app: &App, service: &Service, patience: Patience, signals: &m
     service.closing.send_replace(true);
 }
 
-/// Closes the listener and waits for the last bytes, then stops the engine.
+/// Closes the listener and waits for the last bytes, then stops the engine, and waits for the last
+/// log lines.
 pub async fn close(
     stop: watch::Sender<bool>,
     connections: tokio::task::JoinHandle<()>,
@@ -84,4 +85,5 @@ pub async fn close(
     if let Err(error) = stopped {
         tracing::error!(%error, "the engine did not end in order");
     }
+    service.journal.flush().await;
 }

@@ -15,6 +15,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::config::Config;
 use crate::error::{ApiError, OverloadStatus};
+use crate::journal::Journal;
 use crate::metrics::Metrics;
 use crate::openai::models::ModelCard;
 use crate::origin::Origins;
@@ -75,6 +76,8 @@ pub struct Service {
     pub model: Model,
     /// All series.
     pub metrics: Arc<Metrics>,
+    /// Log lines of ended requests.
+    pub journal: Arc<Journal>,
     /// Status of shed requests.
     pub overload: OverloadStatus,
     /// Class of requests that name none.

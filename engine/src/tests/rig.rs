@@ -2,7 +2,7 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -88,6 +88,7 @@ impl ModelRunner for RiggedRunner {
 pub(super) struct Log {
     pub(super) requests: Mutex<Vec<RequestReport>>,
     pub(super) panic_at_step: AtomicBool,
+    first_tokens: AtomicUsize,
 }
 
 impl Observer for Log {
@@ -97,6 +98,11 @@ impl Observer for Log {
     }
 
     fn token_gap(&self, _gap: Micros) {}
+
+    fn first_token(&self, report: &FirstToken) {
+        assert!(report.arrival <= report.scheduled && report.scheduled <= report.at);
+        self.first_tokens.fetch_add(1, Ordering::SeqCst);
+    }
 
     fn request(&self, report: &RequestReport) {
         self.requests.lock().expect("not poisoned").push(report.clone());
@@ -253,6 +259,10 @@ impl Rig {
         ids.sort_unstable();
         ids.dedup();
         assert_eq!((ids.len(), requests.len()), (reports, reports), "each ends exactly once");
+        assert!(requests.iter().all(|report| report.settled.is_some()), "the gate knew them");
+        let begun = requests.iter().filter(|report| report.first_token.is_some()).count();
+        let told = self.log.first_tokens.load(Ordering::SeqCst);
+        assert_eq!(told, begun, "each begins at most once");
         requests
     }
 }
@@ -268,5 +278,7 @@ pub(super) fn submission(prompts: &[usize], n: u32, max_tokens: u32) -> Submissi
         origin: 0,
         prompts: prompts.iter().map(|&len| prompt(len)).collect(),
         sampling: SamplingParams { max_tokens, seed: 11, ..SamplingParams::default() },
+        outlook: Outlook::default(),
+        name: "".into(),
     }
 }

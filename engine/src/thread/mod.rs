@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 use models::{ModelRunner, RunnerError};
-use scheduler::{CostModel, Event, Micros, RequestId, Scheduler, StepPlan, Terminal, Timeline};
+use scheduler::{
+    CostModel, Event, Micros, RequestId, Scheduler, SeqOutcome, StepPlan, Terminal, Timeline,
+};
 
 use crate::active::{ActiveRequest, Outbox};
 use crate::batch::{Batch, panic_message};
@@ -172,6 +174,7 @@ impl EngineThread {
             predicted,
             load: plan.load,
             tokens: plan.chunks.iter().map(|chunk| chunk.len).sum(),
+            generated: outcomes.iter().filter(|o| !matches!(o, SeqOutcome::Fail(_))).count() as u32,
             counts: self.parts.scheduler.counts(),
         });
         self.finish_step(now);
@@ -204,8 +207,8 @@ impl EngineThread {
     fn end(&mut self, now: Micros, id: RequestId, terminal: Terminal, failure: &str) {
         let Some(request) = self.requests.remove(&id) else { return };
         let (outputs, first, last) = (request.outputs(), request.first_token, request.last_token);
-        self.shared.front().gate.finish(now, id, terminal, &outputs, first, last);
-        self.parts.observer.request(&request.report(terminal, now));
+        let settled = self.shared.front().gate.finish(now, id, terminal, &outputs, first, last);
+        self.parts.observer.request(&request.report(now, terminal, failure, settled));
         match terminal {
             Terminal::Expired => request.post(&mut self.outbox, Update::Expired),
             Terminal::Failed => request.post(&mut self.outbox, Update::Failed(failure.to_owned())),

@@ -115,7 +115,7 @@ fn decision(admission: Admission) -> Decision {
             assert!((1_000..=60_000_000).contains(&shed.retry_after.0));
             Decision::Shed(shed.rule)
         }
-        Admission::Unsatisfiable { predicted, budget } => {
+        Admission::Unsatisfiable { predicted, budget, .. } => {
             assert!(predicted > budget);
             Decision::Impossible
         }

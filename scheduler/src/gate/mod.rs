@@ -13,6 +13,7 @@ mod times;
 use alloc::boxed::Box;
 
 use crate::admission::{Admission, Forecast, GateConfig};
+use crate::band::Bands;
 use crate::candidate::Candidate;
 use crate::class::{Class, ClassConfig};
 use crate::cost::CostModel;
@@ -40,6 +41,7 @@ pub struct Gate {
     ledger: Ledger,
     timeline: Timeline,
     margins: [Margin; 2],
+    bands: [Bands; 2],
     kinds: [Kinds; 2],
     lengths: Lengths,
     /// Sequences that run at once when the device is full, and whether somebody was refused since
@@ -62,6 +64,7 @@ impl Gate {
             ledger: Ledger::default(),
             timeline: Timeline::idle(Micros(0)),
             margins: Class::ALL.map(margin),
+            bands: [Bands::new(); 2],
             kinds: [Kinds::new(), Kinds::new()],
             lengths: Lengths::default(),
             batch: config.scheduler.slots(),
@@ -96,8 +99,8 @@ impl Gate {
         let held = self.retries.came(now, request, verdict.is_ok(), work);
         match verdict {
             Ok(()) => Admission::Admit(self.reserve(now, request, candidate, &at)),
-            Err(Refusal::Unsatisfiable(Miss { predicted, budget, .. })) => {
-                Admission::Unsatisfiable { predicted, budget }
+            Err(Refusal::Unsatisfiable(Miss { quantity, predicted, budget })) => {
+                Admission::Unsatisfiable { quantity, predicted, budget }
             }
             Err(Refusal::Shed { reason, rule, shown }) => {
                 let wait = match held {
@@ -198,11 +201,18 @@ impl Gate {
         let work = candidate.work();
         let lag = self.lag(now);
         let (first_token, last_token) = (at.first.plus(lag), at.finish.plus(lag));
-        let forecast = Forecast { first_token, last_token, work };
+        let arrival = request.arrival;
+        let (upper_first, upper_last) = self.bands[request.class.index()].upper(
+            candidate.kind.exact,
+            first_token.minus(arrival),
+            last_token.minus(arrival),
+        );
+        let (upper_first, upper_last) = (arrival.plus(upper_first), arrival.plus(upper_last));
+        let forecast = Forecast { first_token, last_token, upper_first, upper_last, work };
         let reservation = Reservation {
             id: request.id,
             forecast,
-            arrival: request.arrival,
+            arrival,
             carried_first: first_token,
             carried_last: last_token,
             sequences: Specs::new(&request.sequences),

@@ -21,6 +21,7 @@ impl Gate {
         last: Option<Micros>,
     ) -> Option<Settled> {
         let reservation = self.ledger.release(id)?;
+        self.learn_bands(&reservation, terminal, first, last);
         match terminal {
             Terminal::Completed => self.learn(&reservation, outputs, first, last),
             Terminal::Expired => self.margins[reservation.kind.class.index()].observe_lost(),
@@ -35,6 +36,31 @@ impl Gate {
             carried_last: reservation.carried_last,
             exact: reservation.kind.exact,
         })
+    }
+
+    /// Learns how late tokens come against what was said at admission: also from a client that
+    /// left after its first one.
+    fn learn_bands(
+        &mut self,
+        reservation: &Reservation,
+        terminal: Terminal,
+        first: Option<Micros>,
+        last: Option<Micros>,
+    ) {
+        let Reservation { kind, arrival, forecast, .. } = reservation;
+        let exact = kind.exact;
+        let bands = &mut self.bands[kind.class.index()];
+        if terminal == Terminal::Expired {
+            return bands.observe_lost(exact);
+        }
+        if let Some(came) = first {
+            let said = forecast.first_token.minus(*arrival);
+            bands.observe_first(exact, came.minus(*arrival), said);
+        }
+        if let Some(came) = last.filter(|_| terminal == Terminal::Completed) {
+            let said = forecast.last_token.minus(*arrival);
+            bands.observe_last(exact, came.minus(*arrival), said);
+        }
     }
 
     /// Learns lengths and the margin from a completed request. Where the length was not known the

@@ -55,11 +55,11 @@ impl Times {
     pub(super) fn shown(&self, request: &Request) -> Miss {
         let Deadline { first_token, last_token, .. } = request.deadline;
         let (quantity, at, due) = match last_token {
-            Some(due) => (Quantity::LastToken, self.last, due),
-            None => (Quantity::FirstToken, self.first, first_token.unwrap_or(Micros::MAX)),
+            Some(_) => (Quantity::LastToken, self.last, last_token),
+            None => (Quantity::FirstToken, self.first, first_token),
         };
-        let (predicted, budget) = (at.minus(request.arrival), due.minus(request.arrival));
-        Miss { quantity, predicted, budget }
+        let budget = due.map_or(Micros::MAX, |due| due.minus(request.arrival));
+        Miss { quantity, predicted: at.minus(request.arrival), budget }
     }
 
     /// The room that the deadlines of a request leave: the time until they are due, over the time

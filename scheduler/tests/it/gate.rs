@@ -90,7 +90,7 @@ fn an_idle_device_admits_what_its_class_cannot_promise_but_not_what_the_client_a
     let mut own = request(0, now, prompt, 4);
     own.deadline.first_token = Some(now.plus(ttft).plus(Micros(1)));
     match gate(scheduler).admit(now, &mut own) {
-        Admission::Unsatisfiable { predicted, budget } => assert!(predicted > budget),
+        Admission::Unsatisfiable { predicted, budget, .. } => assert!(predicted > budget),
         other => panic!("{other:?}"),
     }
 }

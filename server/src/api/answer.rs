@@ -1,26 +1,24 @@
 //! Admission, and the whole answer: the part that both generating endpoints share.
 
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Instant;
 
 use axum::Json;
-use axum::extract::FromRequestParts;
-use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
-use engine::{Submission, TokenStream};
-use scheduler::{Class, Micros};
+use engine::{Outlook, Submission};
+use scheduler::Class;
 
+use super::admit::admit;
+use super::call::Call;
+use super::outlook;
 use super::prepare::Prepared;
 use super::stream;
-use crate::deadline::Terms;
 use crate::error::ApiError;
 use crate::generation::{Generation, Interruption, Piece, Setup};
 use crate::openai::chat::{ChatChoice, ChatResponse};
 use crate::openai::common::Head;
 use crate::openai::completion::{CompletionChoice, CompletionResponse};
 use crate::openai::logprobs::TokenEntry;
-use crate::state::{App, Service, unix_now};
+use crate::state::{Service, unix_now};
 
 /// Which endpoint asks; decides the shape of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,18 +29,6 @@ pub enum Endpoint {
     Completion,
 }
 
-/// When the head of the request had been read, on the engine's clock; before its body.
-#[derive(Clone, Copy, Debug)]
-pub struct Arrival(pub Micros);
-
-impl FromRequestParts<Arc<App>> for Arrival {
-    type Rejection = Infallible;
-
-    async fn from_request_parts(_: &mut Parts, app: &Arc<App>) -> Result<Arrival, Infallible> {
-        Ok(Arrival(app.service().map_or(Micros(0), |service| service.engine.clock().now())))
-    }
-}
-
 /// Asks for admission and answers, streamed or whole. The headers of a stream are sent only once
 /// the request is in, so a refusal always has its real status.
 ///
@@ -51,10 +37,10 @@ impl FromRequestParts<Arc<App>> for Arrival {
 pub async fn create(
     service: Arc<Service>,
     endpoint: Endpoint,
-    terms: Terms,
-    arrival: Micros,
+    call: Call,
     prepared: Prepared,
 ) -> Result<Response, ApiError> {
+    let Call { arrival, terms, name, .. } = call;
     let class = terms.class.or(prepared.served.class).unwrap_or(service.default_class);
     let streaming = prepared.stream;
     let slo = service.engine.classes().get(class).slo;
@@ -66,8 +52,15 @@ pub async fn create(
         origin: terms.origin,
         prompts: prepared.prompts.clone(),
         sampling: prepared.sampling.clone(),
+        outlook: Outlook {
+            expected_tokens: prepared.expected_tokens,
+            stop_strings: !prepared.text.stops.is_empty(),
+        },
+        name: name.as_str().into(),
     };
+    let outlook = outlook::Terms::of(&submission, &slo);
     let tokens = admit(&service, submission)?;
+    let outlook = outlook.admitted(&tokens);
     let head = endpoint.head(prepared.served.name.clone(), streaming.is_some());
     let answer = Answer {
         endpoint,
@@ -78,21 +71,12 @@ pub async fn create(
         service,
         class,
     };
-    match streaming {
-        Some(options) => Ok(stream::respond(answer, options)),
-        None => answer.collect().await,
-    }
-}
-
-fn admit(service: &Service, submission: Submission) -> Result<TokenStream, ApiError> {
-    let (class, retry) = (submission.class, submission.retry);
-    let began = Instant::now();
-    let result = service.engine.submit(submission);
-    service.metrics.admission(class, retry, began.elapsed(), result.as_ref().err());
-    result.map_err(|refusal| {
-        tracing::debug!(class = class.label(), ?refusal, "not admitted");
-        ApiError::Refused(refusal, service.overload)
-    })
+    let mut response = match streaming {
+        Some(options) => stream::respond(answer, options),
+        None => answer.collect().await?,
+    };
+    outlook.write(response.headers_mut());
+    Ok(response)
 }
 
 fn setup(service: &Service, prepared: Prepared) -> Setup {

@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::error::ApiError;
 use crate::openai::chat::ConversationFields;
 use crate::openai::common::{CommonFields, SloFields, StreamOptions};
+use crate::openai::fields;
 use crate::openai::sampling::{SamplingFields, TextOptions};
 use crate::state::{Model, Served, Service};
 
@@ -33,6 +34,8 @@ pub struct Prepared {
     pub stream: Option<StreamOptions>,
     /// Targets that came in the body.
     pub slo: SloFields,
+    /// Tokens that the client expects in each choice.
+    pub expected_tokens: Option<u32>,
 }
 
 /// A prompt as tokens.
@@ -44,19 +47,46 @@ pub struct Encoded {
     pub prefix: String,
 }
 
-impl Prepared {
-    /// Puts the parts together.
+/// The fields that both generating endpoints have.
+#[derive(Debug)]
+pub struct SharedFields {
+    /// The model's name as the client used it.
+    pub served: Served,
+    /// About the request as a whole.
+    pub common: CommonFields,
+    /// How tokens are chosen.
+    pub sampling: SamplingFields,
+}
+
+impl SharedFields {
+    /// Reads them, once all field names are known to be these or among `own`, the endpoint's.
+    ///
+    /// # Errors
+    /// A field that cannot be accepted, a value that does not fit, or no such model.
+    pub fn read(model: &Model, body: &[u8], own: &[&[&str]]) -> Result<SharedFields, ApiError> {
+        let shared: [&[&str]; 2] =
+            [fields::names::<CommonFields>(), fields::names::<SamplingFields>()];
+        fields::check(body, &[&shared, own].concat())?;
+        let common: CommonFields = fields::read(body)?;
+        let served = model.resolve(common.model.as_deref())?;
+        Ok(SharedFields { served, common, sampling: fields::read(body)? })
+    }
+
+    /// Puts the parts together; `logprobs` as checked by the endpoint.
     ///
     /// # Errors
     /// See [`SamplingFields`] and [`CommonFields`].
-    pub fn new(
-        served: Served,
-        common: &CommonFields,
-        sampling: (SamplingParams, TextOptions),
+    pub fn prepared(
+        self,
+        model: &Model,
+        max_tokens: u32,
+        logprobs: Option<u32>,
         prompts: Vec<Encoded>,
     ) -> Result<Prepared, ApiError> {
+        let SharedFields { served, common, sampling } = self;
+        let text = sampling.text_options()?;
+        let sampling = sampling.params(model.vocab_size, max_tokens, logprobs)?;
         let n = common.choices(prompts.len())?;
-        let (sampling, text) = sampling;
         let mut prefixes = Vec::with_capacity(prompts.len() * n as usize);
         let mut tokens = Vec::with_capacity(prompts.len());
         for prompt in prompts {
@@ -71,9 +101,12 @@ impl Prepared {
             prefixes,
             stream: common.streaming()?,
             slo: common.slo.unwrap_or_default(),
+            expected_tokens: common.expected_tokens(),
         })
     }
+}
 
+impl Prepared {
     /// Tokens of all prompts.
     #[must_use]
     pub fn prompt_tokens(&self) -> u32 {
@@ -182,18 +215,4 @@ pub fn render(
         TemplateError::Raised(message) => ApiError::invalid("messages", message),
         failed @ TemplateError::Failed(_) => ApiError::invalid("messages", failed.to_string()),
     })
-}
-
-/// Sampling parameters and text options of a request.
-///
-/// # Errors
-/// See [`SamplingFields`].
-pub fn sampling(
-    model: &Model,
-    fields: &SamplingFields,
-    max_tokens: u32,
-    logprobs: Option<u32>,
-) -> Result<(SamplingParams, TextOptions), ApiError> {
-    let params = fields.params(model.vocab_size, max_tokens, logprobs)?;
-    Ok((params, fields.text_options()?))
 }

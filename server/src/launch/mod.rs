@@ -18,7 +18,8 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::config::{Admission, Config};
 use crate::error::OverloadStatus;
-use crate::metrics::observer::{Reporter, write_lines};
+use crate::journal::Journal;
+use crate::metrics::observer::Reporter;
 use crate::metrics::{Facts, Metrics};
 use crate::origin::Origins;
 use crate::state::{Model, Service};
@@ -59,9 +60,10 @@ pub fn launch(config: &Config) -> anyhow::Result<(Service, Summary)> {
         max_model_len: limits.max_model_len,
         block_size: limits.block_size,
         num_blocks: limits.num_blocks,
+        promises: config.admission == Admission::Deadline,
     }));
-    let (reporter, ended) = Reporter::new(Arc::clone(&metrics));
-    tokio::spawn(write_lines(ended));
+    let journal = Journal::start();
+    let reporter = Reporter { metrics: Arc::clone(&metrics), journal: Arc::clone(&journal) };
 
     progress.stage("measuring the cost of a step");
     let settings = engine_config(config, eos);
@@ -85,6 +87,7 @@ pub fn launch(config: &Config) -> anyhow::Result<(Service, Summary)> {
         engine,
         model,
         metrics,
+        journal,
         overload: OverloadStatus::new(config.overload_status),
         default_class: config.default_class.into(),
         origins: Origins::default(),

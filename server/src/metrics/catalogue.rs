@@ -72,8 +72,8 @@ const DECISION: Kind = fixed(&[
     0.01,
 ]);
 const RATIO: Kind = fixed(&[
-    0.1, 0.25, 0.5, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.15, 1.2, 1.3, 1.5, 2.0, 3.0, 5.0,
-    10.0,
+    0.1, 0.25, 0.5, 0.7, 0.8, 0.85, 0.9, 0.94, 0.96, 0.98, 0.99, 1.0, 1.01, 1.02, 1.04, 1.06, 1.1,
+    1.15, 1.2, 1.25, 1.3, 1.5, 2.0, 3.0, 5.0, 10.0,
 ]);
 const RETRY_AFTER: Kind = fixed(&[1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 20.0, 30.0, 45.0, 60.0]);
 const STEP: Kind = fixed(&[
@@ -106,8 +106,13 @@ pub const CATALOGUE: &[Entry] = &[
         "The KV pool; always 1",
     ),
     entry("vllm:num_preemptions_total", Kind::Counter, &[], "Preempted sequences"),
-    entry("vllm:prompt_tokens_total", Kind::Counter, &[], "Prompt tokens of ended requests"),
-    entry("vllm:generation_tokens_total", Kind::Counter, &[], "Tokens generated, ended requests"),
+    entry(
+        "vllm:prompt_tokens_total",
+        Kind::Counter,
+        &[],
+        "Prompt tokens, once the first token came",
+    ),
+    entry("vllm:generation_tokens_total", Kind::Counter, &[], "Tokens generated"),
     entry(
         "vllm:request_success_total",
         Kind::Counter,
@@ -146,13 +151,37 @@ pub const CATALOGUE: &[Entry] = &[
         &["reason", "class", "attempt"],
         "Requests that the gate did not take",
     ),
+    entry(
+        "inference_admission_shed_total",
+        Kind::Counter,
+        &["rule", "class"],
+        "Requests that were shed, by the rule that said no: bound, own, harm or kind",
+    ),
+    entry(
+        "inference_admission_rejected_ratio",
+        Kind::Gauge,
+        &[],
+        "Share of the first attempts of the last minute that were shed for want of capacity",
+    ),
     entry("inference_admission_decision_seconds", DECISION, &[], "Time to decide and reserve"),
     entry("inference_retry_after_seconds", RETRY_AFTER, &[], "Retry-After of shed requests"),
     entry(
         "inference_forecast_ratio",
         RATIO,
         &["class", "quantity", "basis"],
-        "Actual time over the one predicted at admission, from arrival",
+        "Actual time over predicted time, from arrival",
+    ),
+    entry(
+        "inference_forecast_coverage_ratio",
+        Kind::Gauge,
+        &["class"],
+        "Share of the last thousand requests that came within the upper bound of their forecast",
+    ),
+    entry(
+        "inference_admission_margin_ratio",
+        Kind::Gauge,
+        &["class"],
+        "What forecasts with known lengths are multiplied by before they meet a deadline",
     ),
     entry(
         "inference_slo_met_total",
@@ -165,6 +194,12 @@ pub const CATALOGUE: &[Entry] = &[
         Kind::Counter,
         &["class"],
         "Admitted requests that missed a target, expired or failed",
+    ),
+    entry(
+        "inference_promises_broken_total",
+        Kind::Counter,
+        &["class"],
+        "Requests that the gate admitted by forecast and that were late or expired",
     ),
     entry(
         "inference_outstanding_work_seconds",

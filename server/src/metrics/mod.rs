@@ -1,21 +1,26 @@
 //! `/metrics`: vLLM's names with vLLM's buckets, and our own series. All of them exist at 0 from
 //! the start, and every label has a closed set of values.
 
+mod admission;
 pub mod catalogue;
+mod forecast;
 pub mod http;
 mod inference;
 pub mod observer;
 mod register;
+mod share;
 mod vllm;
 
 use std::fmt::Write;
 use std::time::Duration;
 
-use engine::{Refusal, RequestReport, Snapshot, StepReport};
+use engine::{FirstToken, Refusal, RequestReport, Snapshot, StepReport};
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 use scheduler::{Class, Micros};
 
+use admission::Admission;
+use forecast::Forecasts;
 use http::Http;
 use inference::Inference;
 use register::Registrar;
@@ -35,6 +40,8 @@ pub struct Facts {
     pub block_size: u32,
     /// KV blocks.
     pub num_blocks: u32,
+    /// The gate decides by forecast, so that being admitted is a promise.
+    pub promises: bool,
 }
 
 /// All series.
@@ -43,6 +50,8 @@ pub struct Metrics {
     registry: Registry,
     vllm: Vllm,
     inference: Inference,
+    admission: Admission,
+    forecasts: Forecasts,
     http: Http,
 }
 
@@ -52,14 +61,20 @@ impl Metrics {
     pub fn new(facts: &Facts) -> Metrics {
         let mut registrar = Registrar::new(&facts.model_name, facts.max_model_len);
         let vllm = Vllm::new(&mut registrar, facts);
-        let inference = Inference::new(&mut registrar);
+        let inference = Inference::new(&mut registrar, facts.promises);
+        let admission = Admission::new(&mut registrar);
+        let forecasts = Forecasts::new(&mut registrar);
         let http = Http::new(&mut registrar);
-        Metrics { registry: registrar.finish(), vllm, inference, http }
+        let registry = registrar.finish();
+        Metrics { registry, vllm, inference, admission, forecasts, http }
     }
 
     /// The gate has decided.
     pub fn admission(&self, class: Class, retry: u32, took: Duration, refusal: Option<&Refusal>) {
-        self.inference.admission(class, retry, took, refusal);
+        self.admission.decided(class, retry, took, refusal);
+        if refusal.is_some() {
+            self.inference.refused(class);
+        }
     }
 
     /// A step ran.
@@ -73,10 +88,16 @@ impl Metrics {
         self.vllm.token_gap(gap);
     }
 
+    /// A request has its first token.
+    pub fn first_token(&self, report: &FirstToken) {
+        self.vllm.first_token(report);
+    }
+
     /// A request ended.
     pub fn request(&self, report: &RequestReport) {
         self.vllm.request(report);
         self.inference.request(report);
+        self.forecasts.request(report);
     }
 
     /// Prometheus' text, gauges taken from `snapshot`.
@@ -84,6 +105,8 @@ impl Metrics {
     pub fn render(&self, snapshot: &Snapshot) -> String {
         self.vllm.snapshot(snapshot);
         self.inference.snapshot(snapshot);
+        self.admission.snapshot();
+        self.forecasts.snapshot(snapshot);
         let mut open = String::with_capacity(32 << 10);
         text::encode(&mut open, &self.registry).expect("a String takes any text");
         classic(&open)

@@ -1,6 +1,6 @@
 //! Series under vLLM's names.
 
-use engine::{RequestReport, Snapshot, StepReport};
+use engine::{FirstToken, RequestReport, Snapshot, StepReport};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
@@ -78,6 +78,10 @@ impl Vllm {
 
     pub(crate) fn step(&self, report: &StepReport) {
         self.step_tokens.observe(f64::from(report.tokens));
+        self.generation_tokens.inc_by(report.generated.into());
+        // Only the engine thread counts here, one step after another.
+        let preemptions = report.counts.preemptions;
+        self.preemptions.inc_by(preemptions.saturating_sub(self.preemptions.get()));
     }
 
     pub(crate) fn token_gap(&self, gap: Micros) {
@@ -85,10 +89,15 @@ impl Vllm {
         self.gap_old.observe(seconds(gap));
     }
 
+    pub(crate) fn first_token(&self, report: &FirstToken) {
+        let FirstToken { arrival, scheduled, at, prompt_tokens } = *report;
+        self.prompt_tokens.inc_by(prompt_tokens.into());
+        self.queue.observe(span(arrival, scheduled));
+        self.prefill.observe(span(scheduled, at));
+        self.ttft.observe(span(arrival, at));
+    }
+
     pub(crate) fn request(&self, report: &RequestReport) {
-        self.prompt_tokens.inc_by(report.prompt_tokens.into());
-        self.generation_tokens.inc_by(report.output_tokens.into());
-        self.preemptions.inc_by(report.preemptions.into());
         let [stop, length] = report.finished;
         let aborted = u32::from(report.terminal == Terminal::Cancelled);
         for (reason, count) in [("stop", stop), ("length", length), ("abort", aborted)] {
@@ -102,13 +111,9 @@ impl Vllm {
         self.times(report);
     }
 
-    /// The times of its stages, as far as it came.
+    /// The times of a complete request.
     fn times(&self, report: &RequestReport) {
-        let Some(scheduled) = report.scheduled else { return };
-        self.queue.observe(span(report.arrival, scheduled));
-        let Some(first) = report.first_token else { return };
-        self.ttft.observe(span(report.arrival, first));
-        self.prefill.observe(span(scheduled, first));
+        let (Some(scheduled), Some(first)) = (report.scheduled, report.first_token) else { return };
         if report.terminal == Terminal::Completed {
             self.inference.observe(span(scheduled, report.ended));
             self.decode.observe(span(first, report.ended));

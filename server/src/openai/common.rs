@@ -1,5 +1,7 @@
 //! Fields and parts that both endpoints share.
 
+use std::num::NonZeroU32;
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::ApiError;
@@ -19,6 +21,22 @@ pub struct CommonFields {
     stream_options: Option<StreamOptions>,
     /// Our extension: targets of this request.
     pub slo: Option<SloFields>,
+    nvext: Option<Extension>,
+}
+
+/// NVIDIA Dynamo's extension, as far as it is understood here.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Extension {
+    agent_hints: Option<AgentHints>,
+}
+
+/// What an agent says of its request.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AgentHints {
+    /// The output length that it expects, in tokens.
+    osl: Option<NonZeroU32>,
 }
 
 /// What a stream carries besides text.
@@ -63,6 +81,12 @@ impl CommonFields {
             return Err(ApiError::invalid("n", message));
         }
         Ok(n)
+    }
+
+    /// Tokens that the client expects in each choice.
+    #[must_use]
+    pub fn expected_tokens(&self) -> Option<u32> {
+        self.nvext?.agent_hints?.osl.map(NonZeroU32::get)
     }
 
     /// How to stream, if the client asked for it.
@@ -123,6 +147,7 @@ pub struct Head {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::openai::fields;
 
     #[test]
     fn sequences_are_bounded() {
@@ -133,5 +158,22 @@ mod tests {
         assert_eq!(choices(Some(MAX_N + 1), 1), None);
         assert_eq!(choices(Some(1), MAX_PROMPTS + 1), None);
         assert_eq!(choices(Some(MAX_N), MAX_PROMPTS), None);
+    }
+
+    #[test]
+    fn a_hint_is_a_positive_number_of_tokens() {
+        let hint = |hints: &str| {
+            let body = format!(r#"{{"nvext": {{"agent_hints": {hints}}}}}"#);
+            let read: Result<CommonFields, ApiError> = fields::read(body.as_bytes());
+            read.map(|fields| fields.expected_tokens()).map_err(|e| e.body().error.param)
+        };
+        assert_eq!(hint(r#"{"osl": 42}"#), Ok(Some(42)));
+        assert_eq!(hint("null"), Ok(None));
+        for bad in ["0", "-1", "1.5", "\"many\"", "5000000000"] {
+            let param = Some("nvext.agent_hints.osl".to_owned());
+            assert_eq!(hint(&format!(r#"{{"osl": {bad}}}"#)), Err(param), "{bad}");
+        }
+        let param = hint(r#"{"priority": 9}"#).expect_err("it cannot be honoured");
+        assert_eq!(param.as_deref(), Some("nvext.agent_hints.priority"));
     }
 }

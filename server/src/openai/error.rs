@@ -20,7 +20,13 @@ pub struct ErrorObject {
     pub param: Option<String>,
     /// For programs; stable.
     pub code: Option<&'static str>,
-    /// Predicted time from arrival, milliseconds.
+    /// The rule for forecasts that refused it: `own`, `harm` or `kind`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<&'static str>,
+    /// What `predicted_ms` and `budget_ms` are times of: `ttft`, `tpot` or `e2e`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quantity: Option<&'static str>,
+    /// Predicted time from arrival (gaps: from the first token), milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub predicted_ms: Option<u64>,
     /// Time from arrival that it may take at most, milliseconds.
