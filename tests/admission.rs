@@ -55,7 +55,18 @@ async fn a_burst_is_shed_to_what_the_deadline_can_hold() {
         check_retry(reply);
         let error = reply.error();
         assert_eq!(error["code"], "slo_miss", "{error}");
-        assert!(error["predicted_ms"].is_u64() && error["budget_ms"].is_u64(), "{error}");
+        for (member, header) in [
+            ("code", "x-sluice-reason"),
+            ("rule", "x-sluice-rule"),
+            ("quantity", "x-sluice-quantity"),
+            ("predicted_ms", "x-sluice-predicted-ms"),
+            ("budget_ms", "x-sluice-budget-ms"),
+            ("position", "x-sluice-queue-position"),
+        ] {
+            let said = error[member].to_string();
+            assert_eq!(reply.header(header), said.trim_matches('"'), "{header}: {error}");
+        }
+        assert_eq!(error["budget_ms"], 1_000, "{error}");
     }
     let scrape = server.idle().await;
     let reasons = ["reason=\"slo_miss\"", "class=\"latency\"", "attempt=\"first\""];
@@ -140,4 +151,47 @@ async fn retries_are_counted_apart() {
     let scrape = server.metrics().await;
     let accepted = |attempt: &str| scrape.sum("inference_admission_accepted_total", &[attempt]);
     assert_eq!((accepted("attempt=\"first\""), accepted("attempt=\"retry\"")), (1.0, 2.0));
+}
+
+#[tokio::test]
+async fn a_target_of_nothing_is_a_mistake() {
+    let server = slow("", &[]);
+    for header in ["x-slo-ttft-ms", "x-slo-tpot-ms"] {
+        let line = format!("{header}: 0");
+        let reply = server.post_with("/v1/completions", &request(1, 4), &[&line]).await;
+        assert_eq!((reply.status, &reply.error()["param"]), (400, &json!(header)));
+    }
+}
+
+/// A hint moves the forecast, and only that.
+#[tokio::test]
+async fn an_expected_length_is_believed_and_does_not_bind() {
+    let server = slow("", &["--slo-tpot", "none"]);
+    let mut predicted = Vec::new();
+    for hints in [json!({"osl": 10}), json!({"osl": 100_000}), json!(null)] {
+        let mut body = json!({"prompt": [50, 51], "max_tokens": 60});
+        body["nvext"] = json!({ "agent_hints": hints });
+        let reply = server.post("/v1/completions", &body).await;
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        assert_eq!(reply.json()["usage"]["completion_tokens"], 60, "no end token is ever said");
+        let header = |name: &str| reply.header(name).parse::<u64>().unwrap();
+        let first = header("x-sluice-predicted-ttft-ms");
+        let last = header("x-sluice-predicted-e2e-ms");
+        assert!(first < last && last < header("x-sluice-upper-e2e-ms") * 2, "{:?}", reply.headers);
+        predicted.push(last - first);
+        server.idle().await;
+    }
+    // 9 more tokens, 59 more (the limit), and about half of the limit without a hint.
+    assert!(predicted[0] * 5 < predicted[1], "{predicted:?}");
+    assert!(predicted[0] < predicted[2] && predicted[2] < predicted[1], "{predicted:?}");
+}
+
+#[tokio::test]
+async fn an_answer_says_how_many_more_would_be_taken() {
+    let server = slow("[class.latency]\nmax_waiting = 12", &["--slo-tpot", "none"]);
+    let reply = server.post("/v1/completions", &request(1, 100)).await;
+    assert_eq!(reply.header("x-ratelimit-limit-requests"), "12");
+    let remaining: u32 = reply.header("x-ratelimit-remaining-requests").parse().unwrap();
+    assert!((1..12).contains(&remaining), "it has a place itself: {remaining}");
+    assert!(reply.header("x-ratelimit-reset-requests").ends_with("ms"));
 }

@@ -6,6 +6,7 @@ mod admission;
 mod cancel;
 mod clients;
 mod errors;
+mod journal;
 mod metrics;
 mod openai_shapes;
 mod shutdown;

@@ -47,19 +47,16 @@ impl Gate {
         first: Option<Micros>,
         last: Option<Micros>,
     ) {
-        let Reservation { kind, arrival, forecast, .. } = reservation;
-        let exact = kind.exact;
+        let Reservation { kind, forecast, .. } = reservation;
         let bands = &mut self.bands[kind.class.index()];
-        if terminal == Terminal::Expired {
-            return bands.observe_lost(exact);
+        // Tokens of an expired request never come.
+        let never = (terminal == Terminal::Expired).then_some(Micros::MAX);
+        if let Some(came) = first.or(never) {
+            bands.observe_first(kind.exact, came <= forecast.upper_first);
         }
-        if let Some(came) = first {
-            let said = forecast.first_token.minus(*arrival);
-            bands.observe_first(exact, came.minus(*arrival), said);
-        }
-        if let Some(came) = last.filter(|_| terminal == Terminal::Completed) {
-            let said = forecast.last_token.minus(*arrival);
-            bands.observe_last(exact, came.minus(*arrival), said);
+        let last = last.filter(|_| terminal == Terminal::Completed);
+        if let Some(came) = last.or(never) {
+            bands.observe_last(kind.exact, came <= forecast.upper_last);
         }
     }
 
