@@ -9,6 +9,7 @@ mod errors;
 mod journal;
 mod metrics;
 mod openai_shapes;
+mod record;
 mod shutdown;
 mod startup_errors;
 mod streaming;

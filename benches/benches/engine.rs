@@ -112,6 +112,7 @@ fn overhead(criterion: &mut Criterion) {
             retries: RetryConfig::default(),
             policy: "deadline".into(),
             eos: vec![2],
+            record: None,
         };
         let (spent, steps) = (Arc::new(AtomicU64::new(0)), Arc::new(Steps::default()));
         let mut row = vec![0.0; vocab_size];

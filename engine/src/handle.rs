@@ -12,6 +12,7 @@ use scheduler::{
 use tokio::sync::{Semaphore, mpsc};
 
 use crate::clock::Clock;
+use crate::record::RecordStatus;
 use crate::shared::{Command, Front, Shared, Start};
 use crate::stream::{Departure, Mail, Room, TokenStream};
 use crate::submission::{Bounds, Refusal, Submission};
@@ -31,6 +32,8 @@ pub struct Snapshot {
     pub alive: bool,
     /// Draining has begun.
     pub draining: bool,
+    /// How the record fares, if there is one.
+    pub record: Option<RecordStatus>,
 }
 
 /// Submits work to the engine. Cheap to clone. The engine ends when the last handle and the last
@@ -159,6 +162,7 @@ impl Handle {
             step_age: live.progress.map_or(Micros(0), |progress| now.minus(progress)),
             alive: front.alive,
             draining: front.draining,
+            record: front.gate.record_status(),
         }
     }
 
@@ -199,6 +203,7 @@ mod tests {
     use scheduler::{AdmissionMode, ClassConfig, Gate, GateConfig, SchedulerConfig, Slo};
 
     use super::*;
+    use crate::record::RecordedGate;
     use crate::shared::Live;
     use crate::{Outlook, Prompt, SamplingParams};
 
@@ -223,7 +228,8 @@ mod tests {
         let policy = scheduler::policy::by_name("fcfs").expect("shipped");
         let config = GateConfig::new(AdmissionMode::None, settings);
         let live = Live { counts: Counts::default(), cost, progress: None };
-        let shared = Shared::new(Clock::start(), Gate::new(config, policy, cost), live);
+        let gate = RecordedGate::new(Gate::new(config, policy, cost), None);
+        let shared = Shared::new(Clock::start(), gate, live);
         let (commands, receiver) = bounded(1);
         let handle = Handle(Arc::new(Inner {
             shared: Arc::new(shared),

@@ -11,6 +11,7 @@ pub mod calibrate;
 pub mod clock;
 pub mod handle;
 pub mod observer;
+pub mod record;
 pub mod sampling;
 mod sequence;
 mod shared;

@@ -2,10 +2,11 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use scheduler::{CostModel, Counts, Gate, Micros, Request};
+use scheduler::{CostModel, Counts, Micros, Request};
 use tokio::sync::mpsc;
 
 use crate::clock::Clock;
+use crate::record::RecordedGate;
 use crate::sampling::SamplingParams;
 use crate::stream::{Mailbox, Update};
 use crate::submission::Prompt;
@@ -33,7 +34,7 @@ pub(crate) struct Start {
 /// an engine that has looked for the last time.
 #[derive(Debug)]
 pub(crate) struct Front {
-    pub(crate) gate: Gate,
+    pub(crate) gate: RecordedGate,
     pub(crate) alive: bool,
     pub(crate) draining: bool,
 }
@@ -57,7 +58,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(clock: Clock, gate: Gate, live: Live) -> Shared {
+    pub(crate) fn new(clock: Clock, gate: RecordedGate, live: Live) -> Shared {
         let front = Mutex::new(Front { gate, alive: true, draining: false });
         Shared { clock, mailbox: Mailbox::default(), front, live: Mutex::new(live) }
     }

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crossbeam_channel::bounded;
 use models::ModelRunner;
@@ -14,6 +15,7 @@ use crate::calibrate;
 use crate::clock::Clock;
 use crate::handle::{Handle, Inner};
 use crate::observer::Observer;
+use crate::record::{self, Opening, RecordedGate, RecordedScheduler, Tape};
 use crate::shared::{Live, Shared};
 use crate::submission::Bounds;
 use crate::thread::{EngineThread, Parts};
@@ -36,6 +38,8 @@ pub struct Config {
     pub policy: String,
     /// The model's end tokens.
     pub eos: Vec<u32>,
+    /// Where to record what gate and scheduler are asked and decide, if at all.
+    pub record: Option<record::Options>,
 }
 
 /// Why the engine did not start.
@@ -47,6 +51,14 @@ pub enum EngineError {
     /// The runner failed while it was measured.
     #[error("calibration failed: {0}")]
     Calibration(String),
+    /// The record cannot be written.
+    #[error("cannot record to {path}: {error}")]
+    Record {
+        /// Where it should have been.
+        path: String,
+        /// Why not.
+        error: std::io::Error,
+    },
     /// The thread could not be started.
     #[error("cannot start the engine thread: {0}")]
     Thread(String),
@@ -82,10 +94,15 @@ pub fn start(
     };
     let gate_config =
         GateConfig { retries: config.retries, ..GateConfig::new(config.admission, settings) };
-    let gate = Gate::new(gate_config, gate_policy, cost);
-    let scheduler = Scheduler::new(settings, policy, cost);
+    let clock = Clock::start();
+    let tape = match &config.record {
+        None => None,
+        Some(options) => Some(tape(options, &config.policy, gate_config, cost)?),
+    };
+    let gate = RecordedGate::new(Gate::new(gate_config, gate_policy, cost), tape.clone());
+    let scheduler = RecordedScheduler::new(Scheduler::new(settings, policy, cost), tape);
     let live = Live { counts: scheduler.counts(), cost, progress: None };
-    let shared = Arc::new(Shared::new(Clock::start(), gate, live));
+    let shared = Arc::new(Shared::new(clock, gate, live));
     let (commands, receiver) = bounded(channel_capacity(&settings));
     let parts = Parts { runner, scheduler, cost, observer, eos: config.eos.into() };
     let thread = EngineThread::new(Arc::clone(&shared), receiver, parts);
@@ -101,6 +118,27 @@ pub fn start(
         next_id: AtomicU64::new(0),
         bounds: Bounds { max_model_len: limits.max_model_len, vocab_size, classes },
     })))
+}
+
+/// Begins the record. The clock of its events starts now.
+fn tape(
+    options: &record::Options,
+    policy: &str,
+    gate: GateConfig,
+    cost: CostModel,
+) -> Result<Tape, EngineError> {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let opening = Opening {
+        version: env!("CARGO_PKG_VERSION").into(),
+        model: options.model.clone(),
+        origin_unix_us: u64::try_from(since_1970.as_micros()).unwrap_or(u64::MAX),
+        number: 0,
+        policy: policy.into(),
+        gate,
+        cost,
+    };
+    Tape::start(options, &opening)
+        .map_err(|error| EngineError::Record { path: options.path.display().to_string(), error })
 }
 
 /// Replaces `auto` gaps by four times the unloaded one, at least a millisecond.

@@ -12,6 +12,7 @@ use crate::config::{
     Admission, ByteSize, Config, KvCacheDtype, LogFormat, RunnerKind, Safety, Target, Weights,
     duration,
 };
+use crate::replay::Replay;
 
 /// An OpenAI-compatible LLM server that says no in time.
 #[derive(Debug, Parser)]
@@ -27,6 +28,8 @@ pub struct Cli {
 pub enum Command {
     /// Serve a model over HTTP
     Serve(Box<Serve>),
+    /// Replay what `serve --record` has written
+    Replay(Replay),
     /// Print the version
     Version,
 }
@@ -40,6 +43,7 @@ Examples:
   sluice serve --admission none --scheduling-policy fcfs
                                                  the FIFO baseline, for comparison
   sluice serve --config sluice.toml --print-config
+  sluice serve --record sluice.rec               then: sluice replay sluice.rec
 
 Ask it something:
   curl -N http://127.0.0.1:8000/v1/chat/completions -H 'content-type: application/json' \\
@@ -78,6 +82,11 @@ pub struct Serve {
     #[arg(long, value_name = "FILE", env = "SLUICE_CONFIG")]
     #[serde(skip)]
     pub config: Option<PathBuf>,
+
+    /// The record of scheduling decisions.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub record: RecordFlags,
 
     /// Print the effective configuration as TOML and exit
     #[arg(long)]
@@ -245,6 +254,22 @@ pub struct SchedulingFlags {
     max_num_batched_tokens: Option<u32>,
 }
 
+/// The record of scheduling decisions.
+#[derive(Debug, Default, Args, Serialize)]
+#[command(next_help_heading = "Record")]
+pub struct RecordFlags {
+    /// Record what admission and scheduler are asked and decide (counts and times, no text), for
+    /// `sluice replay`; older segments are FILE.1, FILE.2 and so on [default: no record]
+    #[arg(long, value_name = "FILE", env = "SLUICE_RECORD")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    record: Option<PathBuf>,
+
+    /// Most bytes of all segments together, at least 16MiB [default: 256MiB]
+    #[arg(long, value_name = "SIZE", env = "SLUICE_RECORD_MAX_SIZE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    record_max_size: Option<ByteSize>,
+}
+
 impl Serve {
     /// What was said, as the table that a configuration file would hold.
     ///
@@ -289,6 +314,8 @@ impl Serve {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use clap::CommandFactory;
 
     use super::*;
@@ -297,7 +324,7 @@ mod tests {
         let args = ["sluice", "serve"].iter().chain(args);
         match Cli::try_parse_from(args).expect("valid arguments").command {
             Command::Serve(serve) => *serve,
-            Command::Version => panic!("not a serve command"),
+            _ => panic!("not a serve command"),
         }
     }
 
@@ -324,6 +351,8 @@ mod tests {
             "--weights=q8_0",
             "--grace=5s",
             "--default-class=throughput",
+            "--record=log/sluice.rec",
+            "--record-max-size=1GiB",
         ])
         .resolve()
         .expect("valid");
@@ -336,6 +365,8 @@ mod tests {
         assert_eq!(config.weights, Weights::Q8_0);
         assert_eq!(config.grace, Duration::from_secs(5));
         assert_eq!(config.default_class, ClassName::Throughput);
+        assert_eq!(config.record.as_deref(), Some(Path::new("log/sluice.rec")));
+        assert_eq!(config.record_max_size, ByteSize(1 << 30));
     }
 
     /// Every flag is in the user guide, and the guide names no flag that is not there.

@@ -2,7 +2,7 @@
 //! request passes through them: [`net`] (connections), [`app`] (routes and layers), [`auth`],
 //! [`body`], [`openai`] (wire types), [`deadline`], [`api`] (the endpoints), [`generation`] (tokens
 //! to text), [`error`]. Around them: [`cli`], [`config`], [`launch`], [`metrics`], [`journal`],
-//! [`shutdown`].
+//! [`shutdown`]. [`replay`] is another command: it reads what a server has recorded.
 
 pub mod api;
 pub mod app;
@@ -21,6 +21,7 @@ pub mod metrics;
 pub mod net;
 pub mod openai;
 pub mod origin;
+pub mod replay;
 pub mod request_id;
 pub mod serve;
 pub mod shutdown;

@@ -8,7 +8,7 @@ use server::{log, serve};
 
 fn main() -> ExitCode {
     match run(Cli::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
@@ -16,20 +16,22 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(cli: Cli) -> anyhow::Result<()> {
+fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let serve = match cli.command {
         Command::Version => {
             println!("sluice {}", env!("CARGO_PKG_VERSION"));
-            return Ok(());
+            return Ok(ExitCode::SUCCESS);
         }
+        Command::Replay(replay) => return replay.run(),
         Command::Serve(serve) => serve,
     };
     let config = serve.resolve()?;
     if serve.print_config {
         print!("{}", config.to_toml()?);
-        return Ok(());
+        return Ok(ExitCode::SUCCESS);
     }
     log::init(config.log_format);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(serve::run(config))
+    runtime.block_on(serve::run(config))?;
+    Ok(ExitCode::SUCCESS)
 }

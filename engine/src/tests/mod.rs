@@ -2,4 +2,4 @@
 
 mod faults;
 mod lifecycle;
-mod rig;
+pub(crate) mod rig;

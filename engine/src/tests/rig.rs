@@ -18,9 +18,9 @@ use crate::simulated::{SimulatedOptions, SimulatedRunner};
 use crate::*;
 
 /// The model's end token in these tests; the simulated runner never says it.
-pub(super) const EOS: u32 = 256;
+pub(crate) const EOS: u32 = 256;
 
-pub(super) const LIMITS: RunnerLimits = RunnerLimits {
+pub(crate) const LIMITS: RunnerLimits = RunnerLimits {
     vocab_size: 257,
     max_model_len: 256,
     block_size: 16,
@@ -31,7 +31,7 @@ pub(super) const LIMITS: RunnerLimits = RunnerLimits {
 
 /// What the runner does in one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     None,
     Error,
     Panic,
@@ -41,7 +41,7 @@ pub(super) enum Fault {
 }
 
 /// How the runner behaves once the engine has started.
-pub(super) type Script = Box<dyn FnMut(&[Chunk<'_>]) -> Fault + Send>;
+pub(crate) type Script = Box<dyn FnMut(&[Chunk<'_>]) -> Fault + Send>;
 
 /// The simulated runner, with faults by script, held up until a step is allowed.
 struct RiggedRunner {
@@ -85,9 +85,9 @@ impl ModelRunner for RiggedRunner {
 
 /// Remembers what the engine reports.
 #[derive(Default)]
-pub(super) struct Log {
-    pub(super) requests: Mutex<Vec<RequestReport>>,
-    pub(super) panic_at_step: AtomicBool,
+pub(crate) struct Log {
+    pub(crate) requests: Mutex<Vec<RequestReport>>,
+    pub(crate) panic_at_step: AtomicBool,
     first_tokens: AtomicUsize,
 }
 
@@ -110,42 +110,52 @@ impl Observer for Log {
 }
 
 /// An engine under test.
-pub(super) struct Rig {
-    pub(super) handle: Handle,
-    pub(super) log: Arc<Log>,
+pub(crate) struct Rig {
+    pub(crate) handle: Handle,
+    pub(crate) log: Arc<Log>,
     /// Lets one step run for each message; dropping it lets all run.
-    pub(super) allow: Option<Sender<()>>,
+    pub(crate) allow: Option<Sender<()>>,
     runtime: tokio::runtime::Runtime,
 }
 
 /// How a stream ended, and what came before that.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Answer {
+pub(crate) struct Answer {
     /// Tokens by choice.
-    pub(super) tokens: Vec<Vec<u32>>,
+    pub(crate) tokens: Vec<Vec<u32>>,
     /// Ends by choice.
-    pub(super) finished: Vec<Option<FinishReason>>,
-    pub(super) expired: bool,
-    pub(super) failed: Option<String>,
+    pub(crate) finished: Vec<Option<FinishReason>>,
+    pub(crate) expired: bool,
+    pub(crate) failed: Option<String>,
 }
 
 impl Rig {
     /// Steps run freely and without faults.
-    pub(super) fn free() -> Rig {
+    pub(crate) fn free() -> Rig {
         Rig::held_up(4).run_freely()
     }
 
     /// Steps run one by one and without faults.
-    pub(super) fn held_up(max_num_seqs: u32) -> Rig {
+    pub(crate) fn held_up(max_num_seqs: u32) -> Rig {
         Rig::new(max_num_seqs, LIMITS, Box::new(|_| Fault::None))
     }
 
     /// Everything that fits into the queues is admitted.
-    pub(super) fn new(max_num_seqs: u32, limits: RunnerLimits, script: Script) -> Rig {
+    pub(crate) fn new(max_num_seqs: u32, limits: RunnerLimits, script: Script) -> Rig {
         Rig::with_gate(AdmissionMode::None, max_num_seqs, limits, script)
     }
 
-    pub(super) fn with_gate(
+    pub(crate) fn with_gate(
+        admission: AdmissionMode,
+        max_num_seqs: u32,
+        limits: RunnerLimits,
+        script: Script,
+    ) -> Rig {
+        Rig::recorded(None, admission, max_num_seqs, limits, script)
+    }
+
+    pub(crate) fn recorded(
+        record: Option<record::Options>,
         admission: AdmissionMode,
         max_num_seqs: u32,
         limits: RunnerLimits,
@@ -160,6 +170,7 @@ impl Rig {
             retries: RetryConfig::default(),
             policy: "deadline".into(),
             eos: vec![EOS],
+            record,
         };
         let cost = CostModel {
             fixed_ns: 0,
@@ -185,26 +196,26 @@ impl Rig {
         Rig { handle, log, allow: Some(allow), runtime }
     }
 
-    pub(super) fn run_freely(mut self) -> Rig {
+    pub(crate) fn run_freely(mut self) -> Rig {
         self.allow = None;
         self
     }
 
     /// Lets one step run.
-    pub(super) fn allow_step(&self) {
+    pub(crate) fn allow_step(&self) {
         self.allow.as_ref().expect("held up").send(()).expect("the runner lives");
     }
 
-    pub(super) fn submit(&self, submission: Submission) -> TokenStream {
+    pub(crate) fn submit(&self, submission: Submission) -> TokenStream {
         self.handle.submit(submission).expect("admitted")
     }
 
-    pub(super) fn next(&self, stream: &mut TokenStream) -> Option<Update> {
+    pub(crate) fn next(&self, stream: &mut TokenStream) -> Option<Update> {
         self.runtime.block_on(stream.recv())
     }
 
     /// The next update, if it is there.
-    pub(super) fn next_now(&self, stream: &mut TokenStream) -> Option<Update> {
+    pub(crate) fn next_now(&self, stream: &mut TokenStream) -> Option<Update> {
         let mut next = pin!(stream.recv());
         self.runtime.block_on(poll_fn(|context| match next.as_mut().poll(context) {
             Poll::Ready(update) => Poll::Ready(update),
@@ -213,7 +224,7 @@ impl Rig {
     }
 
     /// Reads a stream to its end.
-    pub(super) fn read(&self, mut stream: TokenStream) -> Answer {
+    pub(crate) fn read(&self, mut stream: TokenStream) -> Answer {
         let mut answer = Answer::default();
         while let Some(update) = self.next(&mut stream) {
             let Answer { tokens, finished, expired, failed } = &mut answer;
@@ -236,7 +247,7 @@ impl Rig {
     }
 
     /// Waits until `condition` holds.
-    pub(super) fn wait(&self, what: &str, condition: impl Fn(&Rig) -> bool) {
+    pub(crate) fn wait(&self, what: &str, condition: impl Fn(&Rig) -> bool) {
         let patience = Instant::now() + Duration::from_secs(60);
         while !condition(self) {
             assert!(Instant::now() < patience, "{what}: {:?}", self.handle.snapshot());
@@ -246,7 +257,7 @@ impl Rig {
 
     /// Waits for `reports` requests to have ended, then checks that each of them ended once and
     /// that nothing is left of them.
-    pub(super) fn check_idle(&self, reports: usize) -> Vec<RequestReport> {
+    pub(crate) fn check_idle(&self, reports: usize) -> Vec<RequestReport> {
         let ended = |rig: &Rig| rig.log.requests.lock().expect("not poisoned").len() >= reports;
         self.wait("requests end", ended);
         self.wait("idle", |rig| rig.handle.snapshot().step_age == Micros(0));
@@ -268,7 +279,7 @@ impl Rig {
 }
 
 /// `n` answers to each prompt of these lengths, of `max_tokens` tokens each.
-pub(super) fn submission(prompts: &[usize], n: u32, max_tokens: u32) -> Submission {
+pub(crate) fn submission(prompts: &[usize], n: u32, max_tokens: u32) -> Submission {
     let prompt = |len: usize| Prompt { tokens: (0..len as u32).map(|i| i * 7 % 250).collect(), n };
     Submission {
         class: Class::Latency,

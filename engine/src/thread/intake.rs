@@ -89,5 +89,6 @@ impl EngineThread {
         live.progress = None;
         drop(live);
         self.outbox.flush();
+        self.parts.scheduler.end_record();
     }
 }

@@ -12,14 +12,13 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 use models::{ModelRunner, RunnerError};
-use scheduler::{
-    CostModel, Event, Micros, RequestId, Scheduler, SeqOutcome, StepPlan, Terminal, Timeline,
-};
+use scheduler::{CostModel, Event, Micros, RequestId, SeqOutcome, StepPlan, Terminal, Timeline};
 
 use crate::active::{ActiveRequest, Outbox};
 use crate::batch::{Batch, panic_message};
 use crate::calibrate::Calibrator;
 use crate::observer::{Observer, StepReport};
+use crate::record::RecordedScheduler;
 use crate::sampling::Scratch;
 use crate::shared::{Command, Live, Shared};
 use crate::stream::Update;
@@ -30,7 +29,7 @@ const STALLED: Duration = Duration::from_millis(1);
 /// What the thread is made of.
 pub(crate) struct Parts {
     pub(crate) runner: Box<dyn ModelRunner>,
-    pub(crate) scheduler: Scheduler,
+    pub(crate) scheduler: RecordedScheduler,
     pub(crate) cost: CostModel,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) eos: Arc<[u32]>,
@@ -219,7 +218,7 @@ impl EngineThread {
     /// Replays the scheduler forward from `base` for the gate.
     fn install_timeline(&self, now: Micros, base: Micros) {
         let timeline = Timeline::build(base, &self.parts.scheduler);
-        let spent = self.shared.front().gate.install(now, timeline, self.parts.cost);
+        let spent = self.shared.front().gate.install(now, base, timeline, self.parts.cost);
         // Freed here, after the lock.
         drop(spent);
     }

@@ -66,6 +66,11 @@ pub struct Config {
     pub default_class: ClassName,
     /// Shape of log lines.
     pub log_format: LogFormat,
+    /// Where to record what gate and scheduler are asked and decide; absent means nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub record: Option<PathBuf>,
+    /// Most bytes of all segments of the record.
+    pub record_max_size: ByteSize,
     /// Largest request body.
     pub body_limit: ByteSize,
     /// Most connections at a time.
@@ -221,6 +226,8 @@ impl Default for Config {
             retry_budget: 0.1,
             default_class: ClassName::Latency,
             log_format: LogFormat::Text,
+            record: None,
+            record_max_size: ByteSize(256 << 20),
             body_limit: ByteSize(4 << 20),
             max_connections: 1024,
             allowed_origins: vec!["*".into()],
@@ -349,6 +356,10 @@ impl Config {
         ensure!(
             (1 << 10..=1 << 30).contains(&self.body_limit.0),
             "body_limit must be 1KiB to 1GiB"
+        );
+        ensure!(
+            (16 << 20..=1 << 40).contains(&self.record_max_size.0),
+            "record_max_size must be 16MiB to 1024GiB"
         );
         ensure!((1..=65_536).contains(&self.max_connections), "max_connections must be 1 to 65536");
         ensure!(

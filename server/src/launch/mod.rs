@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context;
+use engine::record;
 use models::{ChatTemplate, ModelRunner, RunnerLimits, Tokenizer};
 use scheduler::{AdmissionMode, RetryConfig};
 use tokio::sync::{Semaphore, watch};
@@ -50,6 +51,10 @@ struct Loaded {
 /// One line that says what is wrong with the model, the memory or the configuration.
 pub fn launch(config: &Config) -> anyhow::Result<(Service, Summary)> {
     let began = Instant::now();
+    if let Some(path) = &config.record {
+        let shown = path.display();
+        record::prepare(path).with_context(|| format!("cannot record to {shown}"))?;
+    }
     let mut progress = Progress::start();
     let loaded = runner::load(config, &mut progress)?;
     let Loaded { runner, name, tokenizer, template, eos, limits, kv_bytes } = loaded;
@@ -66,7 +71,7 @@ pub fn launch(config: &Config) -> anyhow::Result<(Service, Summary)> {
     let reporter = Reporter { metrics: Arc::clone(&metrics), journal: Arc::clone(&journal) };
 
     progress.stage("measuring the cost of a step");
-    let settings = engine_config(config, eos);
+    let settings = engine_config(config, model.name(), eos);
     let engine =
         engine::start(runner, settings, Arc::new(reporter), &mut |line| progress.stage(line))
             .context("cannot start the engine")?;
@@ -98,7 +103,7 @@ pub fn launch(config: &Config) -> anyhow::Result<(Service, Summary)> {
     Ok((service, summary))
 }
 
-fn engine_config(config: &Config, eos: Vec<u32>) -> engine::Config {
+fn engine_config(config: &Config, model: &str, eos: Vec<u32>) -> engine::Config {
     engine::Config {
         max_num_seqs: config.max_num_seqs,
         max_num_batched_tokens: config.max_num_batched_tokens,
@@ -113,6 +118,11 @@ fn engine_config(config: &Config, eos: Vec<u32>) -> engine::Config {
         },
         policy: config.scheduling_policy.clone(),
         eos,
+        record: config.record.as_ref().map(|path| record::Options {
+            path: path.clone(),
+            max_bytes: config.record_max_size.0,
+            model: model.to_owned(),
+        }),
     }
 }
 

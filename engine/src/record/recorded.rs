@@ -1,0 +1,177 @@
+//! Gate and scheduler as the rest of the engine sees them: whatever changes them is written down.
+//! Reading needs no wrapper, and there is no way to change them past it.
+
+use std::borrow::Cow;
+use std::ops::Deref;
+
+use scheduler::{
+    Admission, CostModel, Event as Outcome, Gate, Micros, Request, RequestId, Scheduler, SeqId,
+    SeqOutcome, Settled, StepPlan, Terminal, Timeline,
+};
+
+use super::event::{Event, Outcomes, PlanNote};
+use super::tape::{RecordStatus, Tape};
+
+/// The gate with its tape, if it is recorded.
+#[derive(Debug)]
+pub(crate) struct RecordedGate {
+    gate: Gate,
+    tape: Option<Tape>,
+}
+
+impl Deref for RecordedGate {
+    type Target = Gate;
+
+    fn deref(&self) -> &Gate {
+        &self.gate
+    }
+}
+
+impl RecordedGate {
+    pub(crate) const fn new(gate: Gate, tape: Option<Tape>) -> RecordedGate {
+        RecordedGate { gate, tape }
+    }
+
+    /// See [`Gate::admit`].
+    pub(crate) fn admit(&mut self, now: Micros, request: &mut Request) -> Admission {
+        let asked = request.deadline;
+        let decision = self.gate.admit(now, request);
+        if let Some(tape) = &self.tape {
+            tape.put(&Event::Admit { now, request: Cow::Borrowed(request), asked, decision });
+        }
+        decision
+    }
+
+    /// See [`Gate::install`]. `timeline` was built from the scheduler as it is now.
+    pub(crate) fn install(
+        &mut self,
+        now: Micros,
+        base: Micros,
+        timeline: Timeline,
+        cost: CostModel,
+    ) -> Timeline {
+        let spent = self.gate.install(now, timeline, cost);
+        if let Some(tape) = &self.tape {
+            tape.put(&Event::Install { now, base });
+        }
+        spent
+    }
+
+    /// See [`Gate::finish`].
+    pub(crate) fn finish(
+        &mut self,
+        now: Micros,
+        id: RequestId,
+        terminal: Terminal,
+        outputs: &[u32],
+        first: Option<Micros>,
+        last: Option<Micros>,
+    ) -> Option<Settled> {
+        let settled = self.gate.finish(now, id, terminal, outputs, first, last);
+        if let Some(tape) = &self.tape {
+            let outputs = Cow::Borrowed(outputs);
+            tape.put(&Event::Finish { now, id, terminal, outputs, first, last, settled });
+        }
+        settled
+    }
+
+    /// How the record fares, if there is one.
+    pub(crate) fn record_status(&self) -> Option<RecordStatus> {
+        self.tape.as_ref().map(Tape::status)
+    }
+
+    /// See [`Gate::drain`].
+    pub(crate) fn drain(&mut self) {
+        self.gate.drain();
+        if let Some(tape) = &self.tape {
+            tape.put(&Event::Drain);
+        }
+    }
+}
+
+/// The scheduler with its tape, if it is recorded.
+#[derive(Debug)]
+pub(crate) struct RecordedScheduler {
+    scheduler: Scheduler,
+    tape: Option<Tape>,
+}
+
+impl Deref for RecordedScheduler {
+    type Target = Scheduler;
+
+    fn deref(&self) -> &Scheduler {
+        &self.scheduler
+    }
+}
+
+impl RecordedScheduler {
+    pub(crate) const fn new(scheduler: Scheduler, tape: Option<Tape>) -> RecordedScheduler {
+        RecordedScheduler { scheduler, tape }
+    }
+
+    /// See [`Scheduler::enqueue`].
+    pub(crate) fn enqueue(&mut self, request: &Request) {
+        self.scheduler.enqueue(request);
+        self.put(&Event::Enqueue(request.id));
+    }
+
+    /// See [`Scheduler::cancel`].
+    pub(crate) fn cancel(&mut self, id: RequestId) -> bool {
+        let live = self.scheduler.cancel(id);
+        self.put(&Event::Cancel { id, live });
+        live
+    }
+
+    /// See [`Scheduler::stop`].
+    pub(crate) fn stop(&mut self, seq: SeqId) -> Vec<Outcome> {
+        self.put(&Event::Stop(seq));
+        self.scheduler.stop(seq)
+    }
+
+    /// See [`Scheduler::plan`].
+    pub(crate) fn plan(&mut self, now: Micros) -> StepPlan {
+        let plan = self.scheduler.plan(now);
+        if let Some(tape) = &self.tape {
+            tape.put(&Event::Plan { now, note: PlanNote::of(&plan) });
+        }
+        plan
+    }
+
+    /// See [`Scheduler::complete`].
+    pub(crate) fn complete(
+        &mut self,
+        now: Micros,
+        plan: &StepPlan,
+        outcomes: &[SeqOutcome],
+    ) -> Vec<Outcome> {
+        if let Some(tape) = &self.tape {
+            tape.put(&Event::Complete { now, outcomes: Outcomes::of(plan, outcomes) });
+        }
+        self.scheduler.complete(now, plan, outcomes)
+    }
+
+    /// See [`Scheduler::fail`].
+    pub(crate) fn fail(&mut self, plan: &StepPlan) -> Vec<Outcome> {
+        self.put(&Event::Fail);
+        self.scheduler.fail(plan)
+    }
+
+    /// See [`Scheduler::set_cost`].
+    pub(crate) fn set_cost(&mut self, cost: CostModel) {
+        self.scheduler.set_cost(cost);
+        self.put(&Event::Cost(cost));
+    }
+
+    /// The record ends here.
+    pub(crate) fn end_record(&self) {
+        if let Some(tape) = &self.tape {
+            tape.close();
+        }
+    }
+
+    fn put(&self, event: &Event<'_>) {
+        if let Some(tape) = &self.tape {
+            tape.put(event);
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! A record of the whole engine under every kind of trouble replays bit for bit, and whatever is
+//! changed in it is found.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use models::RunnerLimits;
+use proptest::prelude::*;
+use scheduler::{AdmissionMode, Class, Deadline, Micros};
+use tempfile::TempDir;
+
+use super::replay::Applied;
+use super::*;
+use crate::Submission;
+use crate::tests::rig::{Fault, LIMITS, Rig, Script, submission};
+
+/// Few blocks, so that sequences are preempted.
+const TIGHT: RunnerLimits = RunnerLimits { num_blocks: 20, ..LIMITS };
+
+fn options(path: PathBuf) -> Options {
+    Options { path, max_bytes: 64 << 20, model: "test".into() }
+}
+
+/// Every 23rd step fails in one way or another.
+fn faults() -> Script {
+    let mut steps = 0;
+    Box::new(move |_| {
+        steps += 1;
+        match (steps % 23, steps / 23 % 3) {
+            (0, 0) => Fault::Error,
+            (0, 1) => Fault::NotFinite,
+            (0, _) => Fault::Panic,
+            _ => Fault::None,
+        }
+    })
+}
+
+/// A submission out of a few numbers: choices, lengths, class, retries, deadlines.
+fn mixed(rig: &Rig, i: u32) -> Submission {
+    let now = rig.handle.clock().now();
+    let after = |ms: u32| Some(now.plus(Micros::from_millis(ms.into())));
+    let deadline = match i % 5 {
+        0 => Deadline { first_token: after(i * 7 % 40), ..Deadline::default() },
+        1 => Deadline { last_token: after(5 + i * 3 % 90), ..Deadline::default() },
+        2 => Deadline { tpot: Some(Micros(1 + u64::from(i) * 97 % 3_000)), ..Deadline::default() },
+        _ => Deadline::default(),
+    };
+    let prompts: &[usize] =
+        if i.is_multiple_of(6) { &[9, 40] } else { &[1 + i as usize * 13 % 100] };
+    Submission {
+        class: if i.is_multiple_of(3) { Class::Throughput } else { Class::Latency },
+        arrival: now,
+        deadline,
+        retry: u32::from(i.is_multiple_of(7)),
+        ..submission(prompts, 1 + i % 4 / 2, 1 + i * 11 % 60)
+    }
+}
+
+/// Records a run with `count` requests, of which some are left and some are stopped.
+fn record(folder: &TempDir, count: u32) -> PathBuf {
+    let path = folder.path().join("record");
+    let options = options(path.clone());
+    let rig = Rig::recorded(Some(options), AdmissionMode::Deadline, 6, TIGHT, faults());
+    let rig = rig.run_freely();
+    let mut streams = Vec::new();
+    for i in 0..count {
+        if let Ok(mut stream) = rig.handle.submit(mixed(&rig, i)) {
+            match i % 8 {
+                3 => drop(stream),
+                5 => {
+                    stream.stop(0);
+                    streams.push(stream);
+                }
+                _ => streams.push(stream),
+            }
+        }
+        if i % 10 == 9 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    for stream in streams {
+        rig.read(stream);
+    }
+    rig.handle.drain();
+    assert!(rig.handle.submit(mixed(&rig, 3)).is_err());
+    assert_eq!(rig.handle.snapshot().record.map(|record| record.lost), Some(0));
+    rig.handle.shutdown();
+    path
+}
+
+fn events(path: &Path) -> (Opening, Vec<Event<'static>>) {
+    let (opening, reader) = Reader::open(path).expect("a record");
+    (opening, reader.map(|event| event.expect("whole")).collect())
+}
+
+/// Decisions that are the same, and the first difference.
+fn replay(opening: &Opening, events: &[Event<'_>]) -> (usize, Option<Difference>) {
+    let mut replay = Replay::new(opening).expect("sound settings");
+    let mut same = 0;
+    for event in events {
+        match replay.apply(event).expect("fits") {
+            Applied::Input => {}
+            Applied::Same => same += 1,
+            Applied::Different(difference) => return (same, Some(*difference)),
+        }
+    }
+    (same, None)
+}
+
+#[test]
+fn a_run_with_every_kind_of_trouble_replays_bit_for_bit() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (opening, events) = events(&record(&folder, 400));
+    let (same, difference) = replay(&opening, &events);
+    assert_eq!(difference, None);
+    assert!(same > 800, "only {same} decisions");
+    assert_eq!(events.last(), Some(&Event::End));
+    let has = |what: fn(&Event<'_>) -> bool| events.iter().any(what);
+    assert!(has(|event| matches!(event, Event::Cancel { live: true, .. })));
+    assert!(has(|event| matches!(event, Event::Stop(_))));
+    assert!(has(|event| matches!(event, Event::Fail)));
+    assert!(has(|event| matches!(event, Event::Cost(_))));
+    assert!(has(|event| matches!(event, Event::Drain)));
+    assert!(has(|event| matches!(event, Event::Plan { note, .. } if !note.preempted.is_empty())));
+}
+
+/// Changes the event if it holds a decision or an input on which one depends.
+fn change(event: &mut Event<'_>) -> bool {
+    match event {
+        Event::Admit { request, .. } => request.to_mut().sequences[0].output.predicted += 1,
+        Event::Finish { settled: Some(settled), .. } => settled.carried_last.0 ^= 1,
+        Event::Cancel { live, .. } => *live = !*live,
+        Event::Plan { note, .. } if note.chunks > 0 => note.digest ^= 1,
+        _ => return false,
+    }
+    true
+}
+
+#[test]
+fn every_changed_decision_is_found_where_it_is() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (opening, events) = events(&record(&folder, 60));
+    for i in 0..events.len() {
+        let mut changed = events.clone();
+        if change(&mut changed[i]) {
+            let before = replay(&opening, &changed[..i]);
+            assert_eq!(before.1, None);
+            let (same, difference) = replay(&opening, &changed[..=i]);
+            assert!(difference.is_some() && same == before.0, "{:?}", changed[i]);
+        }
+    }
+}
+
+#[test]
+fn a_changed_input_leads_to_other_decisions() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (opening, mut events) = events(&record(&folder, 100));
+    let first = events.iter_mut().find_map(|event| match event {
+        Event::Admit { request, .. } => Some(request.to_mut()),
+        _ => None,
+    });
+    first.expect("somebody came").sequences[0].prompt_tokens += 30;
+    assert!(replay(&opening, &events).1.is_some());
+    let other = Opening { policy: "fcfs".into(), ..opening };
+    assert!(replay(&other, &events).1.is_some(), "another policy decides otherwise");
+}
+
+#[test]
+fn a_record_that_is_cut_off_is_read_up_to_there() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = record(&folder, 60);
+    let bytes = fs::read(&path).expect("a record");
+    let (_, whole) = events(&path);
+    for end in (0..bytes.len()).step_by(7) {
+        let (came, problem) = match Reader::new(&bytes[..end]) {
+            Ok((_, reader)) => {
+                let (came, bad): (Vec<_>, Vec<_>) = reader.partition(Result::is_ok);
+                (came.len(), bad.into_iter().find_map(Result::err))
+            }
+            Err(problem) => (0, Some(problem)),
+        };
+        assert!(came < whole.len());
+        let kind = |problem| matches!(problem, ReadError::CutOff(_) | ReadError::NotARecord);
+        assert!(problem.is_none_or(kind), "cut at {end}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_bytes_are_trusted(
+        noise in prop::collection::vec(any::<u8>(), 0..400),
+        keep in 0..60usize,
+    ) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut segments = segments::Segments::new(folder.path().join("x"), 1 << 20);
+        segments.begin(&noise[..noise.len().min(keep)]).expect("written");
+        segments.append(&noise).expect("written");
+        let bytes = fs::read(folder.path().join("x")).expect("readable");
+        for bytes in [&bytes, &noise] {
+            if let Ok((opening, reader)) = Reader::new(bytes.as_slice()) {
+                let mut replay = Replay::new(&opening);
+                for event in reader.map_while(Result::ok) {
+                    let Ok(replay) = &mut replay else { break };
+                    let Ok(_) = replay.apply(&event) else { break };
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_is_noticed(place in any::<prop::sample::Index>(), bit in 0..8u8) {
+        static RECORD: OnceLock<Vec<u8>> = OnceLock::new();
+        let record = RECORD.get_or_init(|| {
+            let folder = tempfile::tempdir().expect("a folder");
+            fs::read(record(&folder, 20)).expect("a record")
+        });
+        let mut bytes = record.clone();
+        bytes[place.index(record.len())] ^= 1 << bit;
+        let read = Reader::new(bytes.as_slice());
+        prop_assert!(read.map_or(true, |(_, mut events)| events.any(|event| event.is_err())));
+    }
+}
