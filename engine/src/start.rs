@@ -136,6 +136,7 @@ fn tape(
         policy: policy.into(),
         gate,
         cost,
+        state: None,
     };
     Tape::start(options, &opening)
         .map_err(|error| EngineError::Record { path: options.path.display().to_string(), error })

@@ -20,6 +20,7 @@ const STEP_SHIFT: u32 = 9;
 
 /// One band, in millionths.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Band(u32);
 
 impl Band {
@@ -37,6 +38,7 @@ impl Band {
 /// The bands of one class: requests of known and of learned lengths are told apart, because the
 /// last tokens of the latter are spread far wider.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Bands {
     first: [Band; 2],
     last: [Band; 2],

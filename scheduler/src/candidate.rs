@@ -17,6 +17,7 @@ use crate::timeline::pack;
 
 /// A request that asks for admission.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Candidate {
     pub(crate) id: RequestId,
     pub(crate) kind: Kind,

@@ -28,7 +28,9 @@ const ENOUGH: u64 = 8;
 
 /// Recent requests of one class that would have been in time alone, by their room.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Kinds {
+    #[cfg_attr(feature = "serde", serde(with = "crate::boxed"))]
     rooms: Box<[u64; BUCKETS]>,
     /// How many of them came and were refused in the window, in units of [`WEIGHT`].
     seen: u64,

@@ -17,6 +17,7 @@ pub struct OutOfBlocks {
 
 /// The block tables of all sequences.
 #[derive(Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct KvBlocks {
     block_size: u32,
     /// Free blocks, the next one to hand out last.

@@ -16,6 +16,7 @@ use crate::timeline::Timeline;
 
 /// An admitted request.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Reservation {
     pub(crate) id: RequestId,
     pub(crate) forecast: Forecast,
@@ -31,6 +32,7 @@ pub(crate) struct Reservation {
 
 /// The sequences of a request; most have one.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) enum Specs {
     One(SequenceSpec),
     Many(Box<[SequenceSpec]>),
@@ -65,6 +67,7 @@ impl Reservation {
 
 /// All reservations, with their sums by class.
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Ledger {
     slots: Vec<Option<Reservation>>,
     free: Vec<u32>,

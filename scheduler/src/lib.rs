@@ -14,6 +14,8 @@ extern crate alloc;
 
 pub mod admission;
 mod band;
+#[cfg(feature = "serde")]
+mod boxed;
 mod candidate;
 pub mod class;
 mod columns;

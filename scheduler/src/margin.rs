@@ -21,6 +21,7 @@ const LOWER: u32 = 1;
 
 /// The margin of one class, per mille of the time still to come.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) enum Margin {
     Fixed(u32),
     Learned(u32),

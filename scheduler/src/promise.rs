@@ -13,6 +13,7 @@ pub(crate) const HORIZON: i32 = 1 << 30;
 
 /// What a request was promised.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Promise {
     pub(crate) deadline: Deadline,
     /// When its first token came, if it has come.
@@ -60,6 +61,7 @@ pub(crate) struct Margins([[u32; 2]; 2]);
 
 /// Whose margin protects an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Kind {
     pub(crate) class: Class,
     /// Its length is known, so its forecast is as good as the cost model.

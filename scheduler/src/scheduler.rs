@@ -77,6 +77,7 @@ pub struct Counts {
 
 /// What the scheduler remembers of a request besides its sequences.
 #[derive(Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct LiveRequest {
     /// Sequences that have not ended.
     pub(crate) live: u32,
@@ -86,8 +87,10 @@ pub(crate) struct LiveRequest {
 
 /// The scheduler.
 #[derive(Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Scheduler {
     pub(crate) config: SchedulerConfig,
+    #[cfg_attr(feature = "serde", serde(with = "crate::policy::named"))]
     pub(crate) policy: Box<dyn SchedulerPolicy>,
     pub(crate) cost: CostModel,
     pub(crate) requests: BTreeMap<RequestId, LiveRequest>,

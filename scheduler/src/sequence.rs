@@ -13,6 +13,7 @@ pub const MAX_PREEMPTIONS: u32 = 3;
 /// One sequence that was admitted and has not ended. It *waits* while it holds no slot and no
 /// blocks, and *runs* otherwise.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Sequence {
     /// Its id; siblings of one request have ids that follow each other.
     pub id: SeqId,

@@ -65,6 +65,12 @@ pub struct Timeline {
 }
 
 impl Timeline {
+    /// In the place of one that was not written down.
+    #[cfg(feature = "serde")]
+    pub(crate) fn none() -> Timeline {
+        Timeline::idle(Micros(0))
+    }
+
     /// Nothing runs and nothing waits.
     pub(crate) fn idle(base: Micros) -> Timeline {
         Timeline {

@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 
 use scheduler::{
-    Admission, CostModel, Deadline, GateConfig, Micros, Request, RequestId, SeqId, SeqOutcome,
-    Settled, StepLoad, StepPlan, Terminal,
+    Admission, CostModel, Deadline, Gate, GateConfig, Micros, Request, RequestId, SeqId,
+    SeqOutcome, Settled, StepLoad, StepPlan, Terminal,
 };
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +29,41 @@ pub struct Opening {
     pub gate: GateConfig,
     /// The cost model in force.
     pub cost: CostModel,
+    /// Gate and scheduler; absent if both are as new.
+    pub state: Option<State>,
+}
+
+/// Gate and scheduler between two steps, written down. The event that follows installs a timeline,
+/// which is not in here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    /// The gate.
+    pub gate: Vec<u8>,
+    /// The scheduler.
+    pub scheduler: Vec<u8>,
+}
+
+impl State {
+    /// The state of a gate whose delays have been carried, and of a scheduler.
+    #[must_use]
+    pub fn of(gate: &Gate, scheduler: Vec<u8>) -> State {
+        State { gate: encode(gate), scheduler }
+    }
+
+    /// What tells two states apart.
+    #[must_use]
+    pub fn sums(&self) -> [u32; 2] {
+        [&self.gate, &self.scheduler].map(|bytes| crc32fast::hash(bytes))
+    }
+}
+
+/// In the form in which everything is written down.
+///
+/// # Panics
+/// Never: these types are plain data.
+#[must_use]
+pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
+    postcard::to_stdvec(value).expect("plain data, into memory that grows")
 }
 
 /// One call, with its result where that is a decision.
@@ -73,7 +108,12 @@ pub enum Event<'a> {
     /// The gate began to refuse everything.
     Drain,
     /// The scheduler took in an admitted request.
-    Enqueue(RequestId),
+    Enqueue {
+        /// Which.
+        id: RequestId,
+        /// All of it, if it may have been admitted before the segment began.
+        request: Option<Cow<'a, Request>>,
+    },
     /// A client left.
     Cancel {
         /// Whose request.
@@ -101,6 +141,8 @@ pub enum Event<'a> {
     Fail,
     /// The cost model was refitted.
     Cost(CostModel),
+    /// The segment ends here, and gate and scheduler have these checksums.
+    Seal([u32; 2]),
     /// So many events are missing here, and the segment ends.
     Gap(u64),
     /// The record ends in good order.

@@ -9,7 +9,7 @@ use scheduler::{
     SeqOutcome, Settled, StepPlan, Terminal, Timeline,
 };
 
-use super::event::{Event, Outcomes, PlanNote};
+use super::event::{Event, Outcomes, PlanNote, State, encode};
 use super::tape::{RecordStatus, Tape};
 
 /// The gate with its tape, if it is recorded.
@@ -17,6 +17,8 @@ use super::tape::{RecordStatus, Tape};
 pub(crate) struct RecordedGate {
     gate: Gate,
     tape: Option<Tape>,
+    /// The largest number of a request that was admitted.
+    newest: Option<RequestId>,
 }
 
 impl Deref for RecordedGate {
@@ -29,7 +31,7 @@ impl Deref for RecordedGate {
 
 impl RecordedGate {
     pub(crate) const fn new(gate: Gate, tape: Option<Tape>) -> RecordedGate {
-        RecordedGate { gate, tape }
+        RecordedGate { gate, tape, newest: None }
     }
 
     /// See [`Gate::admit`].
@@ -37,6 +39,7 @@ impl RecordedGate {
         let asked = request.deadline;
         let decision = self.gate.admit(now, request);
         if let Some(tape) = &self.tape {
+            self.newest = self.newest.max(Some(request.id));
             tape.put(&Event::Admit { now, request: Cow::Borrowed(request), asked, decision });
         }
         decision
@@ -75,6 +78,32 @@ impl RecordedGate {
         settled
     }
 
+    /// Begins the next segment of the record with the state as it is, then installs `timeline`,
+    /// which was built from the scheduler just now.
+    pub(crate) fn begin_segment(
+        &mut self,
+        now: Micros,
+        timeline: Timeline,
+        cost: CostModel,
+        scheduler: &mut RecordedScheduler,
+    ) -> Timeline {
+        let state = scheduler.state();
+        if let Some(tape) = &self.tape {
+            self.gate.carry();
+            tape.begin(cost, State::of(&self.gate, state));
+            scheduler.known_until = self.newest;
+        }
+        self.install(now, now, timeline, cost)
+    }
+
+    /// The record ends here, with the state as it is.
+    pub(crate) fn end_record(&mut self, scheduler: &RecordedScheduler) {
+        if let Some(tape) = &self.tape {
+            self.gate.carry();
+            tape.put(&Event::Seal(State::of(&self.gate, scheduler.state()).sums()));
+        }
+    }
+
     /// How the record fares, if there is one.
     pub(crate) fn record_status(&self) -> Option<RecordStatus> {
         self.tape.as_ref().map(Tape::status)
@@ -94,6 +123,8 @@ impl RecordedGate {
 pub(crate) struct RecordedScheduler {
     scheduler: Scheduler,
     tape: Option<Tape>,
+    /// Requests up to this one may have been admitted before the segment began.
+    known_until: Option<RequestId>,
 }
 
 impl Deref for RecordedScheduler {
@@ -106,13 +137,15 @@ impl Deref for RecordedScheduler {
 
 impl RecordedScheduler {
     pub(crate) const fn new(scheduler: Scheduler, tape: Option<Tape>) -> RecordedScheduler {
-        RecordedScheduler { scheduler, tape }
+        RecordedScheduler { scheduler, tape, known_until: None }
     }
 
     /// See [`Scheduler::enqueue`].
     pub(crate) fn enqueue(&mut self, request: &Request) {
         self.scheduler.enqueue(request);
-        self.put(&Event::Enqueue(request.id));
+        let before = Some(request.id) <= self.known_until;
+        let whole = before.then_some(Cow::Borrowed(request));
+        self.put(&Event::Enqueue { id: request.id, request: whole });
     }
 
     /// See [`Scheduler::cancel`].
@@ -162,8 +195,17 @@ impl RecordedScheduler {
         self.put(&Event::Cost(cost));
     }
 
-    /// The record ends here.
-    pub(crate) fn end_record(&self) {
+    /// The next segment of the record should begin.
+    pub(crate) fn is_segment_due(&self) -> bool {
+        self.tape.as_ref().is_some_and(Tape::is_due)
+    }
+
+    fn state(&self) -> Vec<u8> {
+        encode(&self.scheduler)
+    }
+
+    /// The record is closed.
+    pub(crate) fn close_record(&self) {
         if let Some(tape) = &self.tape {
             tape.close();
         }

@@ -9,8 +9,9 @@ use scheduler::{
     Admission, CostModel, Deadline, Gate, Micros, Request, RequestId, Scheduler, SchedulerConfig,
     StepPlan, Terminal, Timeline, policy,
 };
+use serde::de::DeserializeOwned;
 
-use super::event::{Event, Opening, PlanNote};
+use super::event::{Event, Opening, PlanNote, State, encode};
 use crate::batch::panic_message;
 
 /// Larger pools are not replayed: they would take gigabytes.
@@ -87,9 +88,16 @@ impl Replay {
             let unknown = || ReplayError::Settings(format!("policy {:?}", opening.policy));
             policy::by_name(&opening.policy).ok_or_else(unknown)
         };
+        let (gate, scheduler) = match &opening.state {
+            None => (
+                Gate::new(opening.gate, policy()?, opening.cost),
+                Scheduler::new(settings, policy()?, opening.cost),
+            ),
+            Some(state) => (decode(&state.gate)?, decode(&state.scheduler)?),
+        };
         Ok(Replay {
-            gate: Gate::new(opening.gate, policy()?, opening.cost),
-            scheduler: Scheduler::new(settings, policy()?, opening.cost),
+            gate,
+            scheduler,
             cost: opening.cost,
             admitted: BTreeMap::new(),
             plan: StepPlan::default(),
@@ -126,8 +134,9 @@ impl Replay {
                 self.gate.drain();
                 Ok(Applied::Input)
             }
-            Event::Enqueue(id) => {
-                let request = self.admitted.remove(id).ok_or_else(|| {
+            Event::Enqueue { id, request } => {
+                let whole = || request.as_deref().cloned();
+                let request = self.admitted.remove(id).or_else(whole).ok_or_else(|| {
                     ReplayError::Impossible(format!("request {} was not admitted", id.0))
                 })?;
                 self.scheduler.enqueue(&request);
@@ -159,6 +168,11 @@ impl Replay {
                 self.cost = *cost;
                 self.scheduler.set_cost(*cost);
                 Ok(Applied::Input)
+            }
+            Event::Seal(sums) => {
+                self.gate.carry();
+                let state = State::of(&self.gate, encode(&self.scheduler));
+                Ok(compare(|| "state at the end of the segment".into(), sums, &state.sums()))
             }
             Event::Gap(_) | Event::End => Ok(Applied::Input),
         }
@@ -200,6 +214,11 @@ fn compare<T: Debug + PartialEq>(what: impl Fn() -> String, recorded: &T, replay
         return Applied::Same;
     }
     Applied::Different(Box::new(Difference::new(what(), recorded, replayed)))
+}
+
+fn decode<T: DeserializeOwned>(state: &[u8]) -> Result<T, ReplayError> {
+    postcard::from_bytes(state)
+        .map_err(|_| ReplayError::Settings("its state cannot be read".into()))
 }
 
 fn check(settings: &SchedulerConfig) -> Result<(), ReplayError> {

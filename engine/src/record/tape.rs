@@ -12,8 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use scheduler::CostModel;
+
 use super::Options;
-use super::event::{Event, Opening};
+use super::event::{Event, Opening, State, encode};
 use super::segments::Segments;
 
 /// Most bytes that wait for the writer; events are 10 to 100 bytes.
@@ -38,6 +40,9 @@ pub(crate) struct Tape(Arc<Reel>);
 
 #[derive(Debug)]
 struct Reel {
+    /// How the first segment began.
+    opening: Opening,
+    segments: AtomicU64,
     buffer: Mutex<Buffer>,
     /// The current segment is long, or torn: the engine should begin the next.
     is_due: AtomicBool,
@@ -108,6 +113,8 @@ impl Tape {
         let mut segments = Segments::new(options.path.clone(), options.max_bytes);
         segments.begin(&encode(opening))?;
         let reel = Arc::new(Reel {
+            opening: opening.clone(),
+            segments: AtomicU64::new(1),
             buffer: Mutex::default(),
             is_due: AtomicBool::new(false),
             bytes: AtomicU64::new(0),
@@ -124,6 +131,30 @@ impl Tape {
     /// Writes an event down, soon.
     pub(crate) fn put(&self, event: &Event<'_>) {
         self.0.buffer().put(event);
+    }
+
+    /// The next segment should begin.
+    pub(crate) fn is_due(&self) -> bool {
+        self.0.is_due.load(Ordering::Relaxed)
+    }
+
+    /// Begins the next segment with this state. Nothing may be put down meanwhile.
+    pub(crate) fn begin(&self, cost: CostModel, state: State) {
+        let seal = Event::Seal(state.sums());
+        let opening = Opening {
+            number: self.0.segments.fetch_add(1, Ordering::Relaxed),
+            cost,
+            state: Some(state),
+            ..self.0.opening.clone()
+        };
+        let opening = encode(&opening);
+        let mut buffer = self.0.buffer();
+        if !buffer.torn {
+            buffer.put(&seal);
+        }
+        buffer.mend();
+        buffer.next = Some(NextSegment { opening, events: Vec::new() });
+        self.0.is_due.store(false, Ordering::Relaxed);
     }
 
     /// How the record fares.
@@ -149,10 +180,6 @@ impl Tape {
             let _ = writer.join();
         }
     }
-}
-
-fn encode(opening: &Opening) -> Vec<u8> {
-    postcard::to_stdvec(opening).expect("plain data, into memory that grows")
 }
 
 impl Reel {

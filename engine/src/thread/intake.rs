@@ -89,6 +89,7 @@ impl EngineThread {
         live.progress = None;
         drop(live);
         self.outbox.flush();
-        self.parts.scheduler.end_record();
+        self.shared.front().gate.end_record(&self.parts.scheduler);
+        self.parts.scheduler.close_record();
     }
 }

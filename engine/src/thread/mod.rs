@@ -94,6 +94,7 @@ impl EngineThread {
             if self.take_in() {
                 return Stop::Shutdown;
             }
+            self.keep_record();
             if self.parts.scheduler.is_idle() {
                 if !self.rest() {
                     return Stop::Shutdown;
@@ -220,6 +221,18 @@ impl EngineThread {
         let timeline = Timeline::build(base, &self.parts.scheduler);
         let spent = self.shared.front().gate.install(now, base, timeline, self.parts.cost);
         // Freed here, after the lock.
+        drop(spent);
+    }
+
+    /// Begins the next segment of the record when it is time.
+    fn keep_record(&mut self) {
+        if !self.parts.scheduler.is_segment_due() {
+            return;
+        }
+        let now = self.shared.clock.now();
+        let timeline = Timeline::build(now, &self.parts.scheduler);
+        let Parts { scheduler, cost, .. } = &mut self.parts;
+        let spent = self.shared.front().gate.begin_segment(now, timeline, *cost, scheduler);
         drop(spent);
     }
 

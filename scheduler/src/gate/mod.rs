@@ -34,11 +34,15 @@ use times::Miss;
 
 /// The admission gate.
 #[derive(Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Gate {
     config: GateConfig,
+    #[cfg_attr(feature = "serde", serde(with = "crate::policy::named"))]
     policy: Box<dyn SchedulerPolicy>,
     cost: CostModel,
     ledger: Ledger,
+    /// Not written down: see [`Gate::carry`].
+    #[cfg_attr(feature = "serde", serde(skip, default = "Timeline::none"))]
     timeline: Timeline,
     margins: [Margin; 2],
     bands: [Bands; 2],
@@ -133,6 +137,14 @@ impl Gate {
         self.timeline.forget_delays();
         self.learn_batch();
         spent
+    }
+
+    /// Books the delays of the installed timeline, as [`Gate::install`] does first. Then the timeline
+    /// matters no more if another is installed next, and the rest of the gate can be written down.
+    #[cfg(feature = "serde")]
+    pub fn carry(&mut self) {
+        self.ledger.carry(&self.timeline);
+        self.timeline.forget_delays();
     }
 
     /// From now on everything is shed with `Draining`.

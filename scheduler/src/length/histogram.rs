@@ -20,7 +20,9 @@ const ENOUGH: u32 = 16;
 const PRIOR: u32 = 256;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(super) struct Histogram {
+    #[cfg_attr(feature = "serde", serde(with = "crate::boxed"))]
     weights: Box<[u32; BUCKETS]>,
     /// Observations, up to [`ENOUGH`].
     seen: u32,

@@ -23,6 +23,7 @@ const OCTAVES: u32 = 20;
 
 /// What a histogram is for. `prompt` is `None` for all prompts together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Kind {
     class: Class,
     max: u32,
@@ -32,6 +33,7 @@ struct Kind {
 /// Learns lengths and predicts them. At most 2 x 20 x 21 histograms of 360 bytes: 300 KB in all,
 /// and that only if prompts and `max_tokens` of every size come.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Lengths {
     histograms: BTreeMap<Kind, Histogram>,
 }

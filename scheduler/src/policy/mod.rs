@@ -4,6 +4,8 @@
 
 mod deadline;
 mod fcfs;
+#[cfg(feature = "serde")]
+pub(crate) mod named;
 
 use alloc::boxed::Box;
 use core::fmt::Debug;
@@ -30,6 +32,7 @@ pub struct View<'a> {
 
 /// A place in the queue: the smaller goes first. Ties go by arrival, then by id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Rank {
     /// Compared first. Tier 0 is for preempted sequences, which return before anybody new.
     pub tier: u8,

@@ -22,6 +22,7 @@ const ONE: u64 = 1 << 16;
 const ENOUGH: u64 = 10 * ONE;
 
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(super) struct Budget {
     first: Fading,
     retries: Fading,

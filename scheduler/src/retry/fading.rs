@@ -4,6 +4,7 @@ use crate::time::Micros;
 
 /// Each part of the sum is forgotten over about a window.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(super) struct Fading {
     sum: u64,
     at: Micros,

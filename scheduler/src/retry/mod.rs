@@ -54,6 +54,7 @@ const LEAST_TRUST: u32 = 200;
 const FAITH_STEPS: u32 = 8;
 
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Slot {
     due: Micros,
     work: Micros,
@@ -64,6 +65,7 @@ struct Slot {
 
 /// The virtual queue, and the budget of retries.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct RetrySlots {
     config: RetryConfig,
     budget: Budget,
