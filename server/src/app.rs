@@ -4,15 +4,14 @@ use std::sync::Arc;
 
 use axum::extract::{OriginalUri, Request};
 use axum::handler::Handler;
-use axum::http::{HeaderName, HeaderValue, Method};
+use axum::http::{HeaderValue, Method};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{MethodRouter, get, post};
 use axum::{Router, response::IntoResponse};
-use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
+use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer, ExposeHeaders};
 
-use crate::api::outlook::Outlook;
 use crate::api::{chat, completions, health, models, tokenize};
-use crate::error::{ApiError, Explanation};
+use crate::error::ApiError;
 use crate::metrics::http;
 use crate::state::App;
 use crate::{auth, request_id};
@@ -70,18 +69,11 @@ fn cors(origins: &[String]) -> CorsLayer {
     } else {
         AllowOrigin::list(origins.iter().filter_map(|origin| HeaderValue::from_str(origin).ok()))
     };
-    let names = ["retry-after", "retry-after-ms", "x-should-retry", "x-request-id"];
-    let exposed: Vec<HeaderName> = names
-        .into_iter()
-        .map(HeaderName::from_static)
-        .chain(Explanation::HEADERS)
-        .chain(Outlook::HEADERS)
-        .collect();
     CorsLayer::new()
         .allow_origin(origin)
         .allow_methods([Method::GET, Method::POST, Method::HEAD, Method::OPTIONS])
         .allow_headers(AllowHeaders::mirror_request())
-        .expose_headers(exposed)
+        .expose_headers(ExposeHeaders::any())
 }
 
 #[cfg(test)]

@@ -264,8 +264,10 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let mut response = (self.status(), axum::Json(self.body())).into_response();
         let headers = response.headers_mut();
-        if let ApiError::Refused(refusal, _) = &self {
-            Explanation::of(refusal).write(refusal::code(refusal), headers);
+        match &self {
+            ApiError::Refused(refusal, _) => Explanation::of(refusal).write(self.code(), headers),
+            ApiError::Expired(..) => Explanation::default().write(self.code(), headers),
+            _ => {}
         }
         match &self {
             ApiError::MethodNotAllowed(allow) => {

@@ -182,7 +182,7 @@ fn write_refused(asked: &Asked, refusal: &Refusal) {
     let Explanation { rule, quantity, predicted_ms, budget_ms, position } =
         Explanation::of(refusal);
     let retry_after_ms = match refusal {
-        Refusal::Shed(shed) => Some(shed.retry_after.as_millis()),
+        Refusal::Shed(shed) => Some(shed.retry_after.0.div_ceil(1_000)),
         _ => None,
     };
     tracing::info!(

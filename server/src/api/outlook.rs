@@ -52,10 +52,6 @@ impl Terms {
 }
 
 impl Outlook {
-    /// The headers that it is written as.
-    pub const HEADERS: [HeaderName; 7] =
-        [PREDICTED_TTFT, PREDICTED_E2E, UPPER_TTFT, UPPER_E2E, LIMIT, REMAINING, RESET];
-
     /// Adds the headers to those of the answer.
     pub fn write(&self, headers: &mut HeaderMap) {
         let Forecast { first_token, last_token, upper_first, upper_last, .. } = self.forecast;

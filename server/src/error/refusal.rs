@@ -29,9 +29,6 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// The headers that it may be written as.
-    pub const HEADERS: [HeaderName; 6] = [REASON, RULE, QUANTITY, PREDICTED, BUDGET, POSITION];
-
     /// Of a refusal. Where no forecast was the reason there is none.
     #[must_use]
     pub fn of(refusal: &Refusal) -> Explanation {
@@ -126,8 +123,12 @@ fn shed_message(shed: &Shed) -> String {
         1 => "1 sequence is ahead in the queue".to_owned(),
         n => format!("{n} sequences are ahead in the queue"),
     };
-    let seconds = whole_seconds(shed.retry_after);
-    format!("Not admitted: {why}; {ahead}. Retry after {seconds} s.")
+    let advice = if shed.should_retry {
+        format!("Retry after {} s", whole_seconds(shed.retry_after))
+    } else {
+        "Do not retry: too much of what comes are retries".to_owned()
+    };
+    format!("Not admitted: {why}; {ahead}. {advice}.")
 }
 
 fn by_forecast(shed: &Shed) -> String {

@@ -76,6 +76,8 @@ fn a_shed_request_is_told_why_in_words() {
         "Not admitted: a request that was admitted before would be late because of it (the last \
          token would come after about 2300 ms); 1 sequence is ahead in the queue. Retry after 3 s."
     );
+    let bulk = message(Shed { should_retry: false, ..SHED });
+    assert!(bulk.as_str().is_some_and(|text| text.contains(". Do not retry: ")), "{bulk}");
     let full = Shed { reason: ShedReason::QueueFull, rule: Rule::Bound, ..SHED };
     assert_eq!(
         message(full),
