@@ -7,7 +7,7 @@ use harness::Server;
 use harness::binary::workspace;
 
 /// The Python interpreter and the folder with `node_modules`, installed into the cache at need.
-fn clients() -> [PathBuf; 2] {
+pub(crate) fn clients() -> [PathBuf; 2] {
     let output = Command::new(workspace().join("tests/clients/install.sh"))
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
@@ -19,7 +19,7 @@ fn clients() -> [PathBuf; 2] {
     [paths.next().unwrap(), paths.next().unwrap()]
 }
 
-fn expect_success(output: &Output) {
+pub(crate) fn expect_success(output: &Output) {
     let (out, err) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{out}\n{err}");

@@ -5,6 +5,7 @@
 mod admission;
 mod cancel;
 mod clients;
+mod crowd;
 mod errors;
 mod journal;
 mod metrics;

@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::record::RecordStatus;
 use crate::shared::{Command, Front, Shared, Start};
 use crate::stream::{Departure, Mail, Room, TokenStream};
-use crate::submission::{Bounds, Refusal, Submission};
+use crate::submission::{Bounds, Outline, Refusal, Submission};
 
 /// A view of the engine for `/health`, `/metrics` and the start line.
 #[derive(Clone, Copy, Debug, Default)]
@@ -147,6 +147,24 @@ impl Handle {
         });
         let (forecast, room) = inner.admit(&mut inner.shared.front(), start)?;
         Ok(TokenStream::new(id, (forecast, room), receiver, Arc::clone(inner), choices))
+    }
+
+    /// The refusal that a request would get whatever its tokens are, before they are known:
+    /// microseconds. `None` says nothing: it may still be refused when it is submitted.
+    #[must_use]
+    pub fn refuse_early(&self, outline: &Outline<'_>) -> Option<Shed> {
+        let inner = &self.0;
+        let id = RequestId(inner.next_id.fetch_add(1, Ordering::Relaxed));
+        let least = outline.least(id, &inner.bounds);
+        if least.sequences.is_empty() {
+            return None;
+        }
+        let mut front = inner.shared.front();
+        if !front.alive {
+            return None;
+        }
+        let now = inner.shared.clock.now();
+        front.gate.refuse_early(now, &least, outline.num_sequences())
     }
 
     /// The state now.

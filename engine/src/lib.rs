@@ -30,4 +30,4 @@ pub use observer::{FirstToken, Observer, RequestReport, StepReport};
 pub use sampling::{SamplingParams, TokenLogprobs};
 pub use start::{Config, EngineError, start};
 pub use stream::{Room, TokenStream, Update};
-pub use submission::{Outlook, Prompt, Refusal, Submission};
+pub use submission::{Outline, Outlook, Prompt, Refusal, Submission};

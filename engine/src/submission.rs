@@ -55,6 +55,51 @@ pub struct Outlook {
     pub stop_strings: bool,
 }
 
+/// What is known of a request before its prompts are tokenised.
+#[derive(Clone, Copy, Debug)]
+pub struct Outline<'a> {
+    /// Service class.
+    pub class: Class,
+    /// When it reached the server.
+    pub arrival: Micros,
+    /// Targets that came with it, as in [`Submission`].
+    pub deadline: Deadline,
+    /// How often the client retried already.
+    pub retry: u32,
+    /// The same for every attempt of one request; see [`Request::origin`].
+    pub origin: u64,
+    /// For each prompt, tokens that it has at least.
+    pub prompts: &'a [u32],
+    /// Choices of each prompt.
+    pub n: u32,
+}
+
+impl Outline<'_> {
+    /// The shortest request that this may turn out to be: each prompt once, one token of answer.
+    pub(crate) fn least(&self, id: RequestId, bounds: &Bounds) -> Request {
+        let output = OutputLength { min: 1, max: 1, predicted: 1, hint: None, exact: true };
+        let specs = (0u32..).zip(self.prompts).map(|(prompt, tokens)| SequenceSpec {
+            prompt,
+            prompt_tokens: (*tokens).max(1),
+            output,
+        });
+        Request {
+            id,
+            class: self.class,
+            arrival: self.arrival,
+            deadline: bounds.deadline(self.class, self.arrival, &self.deadline),
+            retry: self.retry,
+            origin: self.origin,
+            sequences: specs.collect(),
+        }
+    }
+
+    /// Sequences of all prompts.
+    pub(crate) fn num_sequences(&self) -> u32 {
+        u32::try_from(self.prompts.len()).unwrap_or(u32::MAX).saturating_mul(self.n)
+    }
+}
+
 /// Why a submission was not taken.
 #[derive(Clone, Debug)]
 pub enum Refusal {
@@ -90,6 +135,19 @@ pub(crate) struct Bounds {
     pub(crate) classes: ClassTable,
 }
 
+impl Bounds {
+    /// `given`, and what it leaves open filled in from the class.
+    fn deadline(&self, class: Class, arrival: Micros, given: &Deadline) -> Deadline {
+        let slo = self.classes.get(class).slo;
+        let from_arrival = |target: Option<Micros>| target.map(|span| arrival.plus(span));
+        Deadline {
+            first_token: given.first_token.or_else(|| from_arrival(slo.ttft)),
+            last_token: given.last_token.or_else(|| from_arrival(slo.e2e)),
+            tpot: given.tpot.or(slo.tpot),
+        }
+    }
+}
+
 impl Submission {
     /// The scheduler's view: deadlines filled in from the class, outputs cut to the context length.
     pub(crate) fn request(&self, id: RequestId, bounds: &Bounds) -> Result<Request, Refusal> {
@@ -102,7 +160,7 @@ impl Submission {
             id,
             class: self.class,
             arrival: self.arrival,
-            deadline: self.deadline(bounds),
+            deadline: bounds.deadline(self.class, self.arrival, &self.deadline),
             retry: self.retry,
             origin: self.origin,
             sequences: specs.collect(),
@@ -147,16 +205,6 @@ impl Submission {
         let hint = self.outlook.expected_tokens;
         let output = OutputLength { min, max, predicted: max, hint, exact };
         SequenceSpec { prompt: index, prompt_tokens, output }
-    }
-
-    fn deadline(&self, bounds: &Bounds) -> Deadline {
-        let slo = bounds.classes.get(self.class).slo;
-        let from_arrival = |target: Option<Micros>| target.map(|span| self.arrival.plus(span));
-        Deadline {
-            first_token: self.deadline.first_token.or_else(|| from_arrival(slo.ttft)),
-            last_token: self.deadline.last_token.or_else(|| from_arrival(slo.e2e)),
-            tpot: self.deadline.tpot.or(slo.tpot),
-        }
     }
 }
 

@@ -91,6 +91,17 @@ impl Candidate {
         candidate
     }
 
+    /// The demand of `least`, a request of `sequences` sequences with the fewest tokens that it may
+    /// turn out to have, each prompt once: no request that it stands for would stand before it.
+    pub(crate) fn least(rules: &Rules<'_>, least: &Request, sequences: u32) -> Candidate {
+        let leader = Sequence::new(least, 0);
+        Candidate {
+            rank: pack(rules.policy.best_rank(&rules.view, &leader)),
+            slots: sequences.min(rules.view.config.slots()),
+            ..Candidate::new(rules, least)
+        }
+    }
+
     /// When it would have its first and its last token on an idle device.
     pub(crate) fn alone(&self, rules: &Rules<'_>) -> (Micros, Micros) {
         let (now, cost) = (rules.view.now, rules.view.cost);

@@ -62,6 +62,15 @@ impl Kinds {
             *weight -= *weight >> DECAY_SHIFT;
         }
         self.rooms[bucket(room)] += WEIGHT;
+        self.count(now, refused);
+    }
+
+    /// A request came and was refused before its room was known.
+    pub(crate) fn count_refused(&mut self, now: Micros) {
+        self.count(now, true);
+    }
+
+    fn count(&mut self, now: Micros, refused: bool) {
         let left = WINDOW.minus(now.minus(self.at)).0;
         let fade = |sum: u64| (u128::from(sum) * u128::from(left) / u128::from(WINDOW.0)) as u64;
         self.seen = fade(self.seen) + WEIGHT;

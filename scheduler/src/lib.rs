@@ -47,7 +47,7 @@ pub use admission::{
 };
 pub use class::{Class, ClassConfig, ClassTable, Slo};
 pub use cost::{CostModel, StepLoad};
-pub use gate::Gate;
+pub use gate::{Early, Gate};
 pub use kv::{KvBlocks, OutOfBlocks};
 pub use plan::{Chunk, Event, SeqOutcome, StepPlan};
 pub use request::{

@@ -124,6 +124,22 @@ impl Timeline {
         }
     }
 
+    /// Where and when at the earliest a request would start and have its first token whose rank is
+    /// not before that of `least` and whose prompts are not shorter. Also whether it would wait for
+    /// blocks.
+    pub(crate) fn earliest(&self, rules: &Rules<'_>, least: &Candidate) -> (usize, Micros, bool) {
+        let waiting = &self.entries[self.fixed..];
+        let index = self.fixed + waiting.partition_point(|entry| entry.rank <= least.rank);
+        let before = index.checked_sub(1).filter(|i| *i >= self.decoding);
+        let ahead = before.map_or(self.base, |before| self.time(self.columns.first[before]));
+        let slot = self.wait_for_slot(rules, least, index, ahead);
+        // What others leave of a step may hold as much of its prompt as fits into a step.
+        let (cost, budget) = (rules.view.cost, rules.view.config.max_num_batched_tokens);
+        let rest = least.todo.saturating_sub(budget);
+        let steps = cost.decode(0, 0, rest.div_ceil(budget));
+        (index, slot.time.plus(steps).plus(cost.prefill_work(0, rest)), slot.blocks)
+    }
+
     /// The first moment from `ahead` at which the candidate has a slot and its blocks: that of the
     /// one whose place it takes, or at the end of the queue the first with room.
     fn wait_for_slot(

@@ -31,10 +31,10 @@ pub struct Asked {
     pub class: Class,
     /// How often it had been retried.
     pub retry: u32,
-    /// Tokens of all prompts.
+    /// Tokens of all prompts; as many as they have at least, if they were not tokenised.
     pub prompt_tokens: u32,
-    /// Tokens that each choice may have.
-    pub max_tokens: u32,
+    /// Tokens that each choice may have, if that was known.
+    pub max_tokens: Option<u32>,
 }
 
 #[derive(Debug)]

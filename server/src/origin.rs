@@ -1,7 +1,7 @@
 //! Which attempts belong to one request.
 //!
-//! No client says so, but the attempts of one request have the same key and the same body. A hash of
-//! both, with a seed that is new at each start, tells retries apart and says nothing about either.
+//! No client says so, but the attempts of one request have the same key and the same body. A hash
+//! of both, with a seed that is new at each start, tells retries apart and says nothing else.
 
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 

@@ -190,6 +190,12 @@ impl Model {
         })
     }
 
+    /// Tokens that a text of so many bytes has at least.
+    #[must_use]
+    pub fn least_tokens(&self, bytes: usize) -> u32 {
+        u32::try_from(bytes.div_ceil(self.max_token_bytes).max(1)).unwrap_or(u32::MAX)
+    }
+
     /// Whether a text of so many bytes cannot fit the context, whatever its tokens are.
     #[must_use]
     pub fn cannot_fit(&self, bytes: usize) -> bool {

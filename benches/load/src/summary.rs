@@ -111,6 +111,9 @@ pub struct Summary {
     pub ttft_ms: Option<Percentiles>,
     /// Gaps between tokens, of all requests.
     pub itl_ms: Option<Percentiles>,
+    /// Mean gap of each request, of all that have one.
+    #[serde(default)]
+    pub tpot_ms: Option<Percentiles>,
     /// End-to-end time of completed requests.
     pub e2e_ms: Option<Percentiles>,
     /// How long a shed request waited for its refusal.
@@ -148,6 +151,7 @@ impl Summary {
             wasted_tokens: received - good_tokens,
             ttft_ms: Percentiles::of(records.iter().filter_map(|r| r.first_text)),
             itl_ms: Percentiles::of(records.iter().flat_map(|r| r.gaps.iter().copied())),
+            tpot_ms: Percentiles::of(records.iter().filter_map(mean_gap)),
             e2e_ms: Percentiles::of(completed().map(|r| r.ended)),
             shed_ms: Percentiles::of(
                 records.iter().filter(|r| r.end == End::Shed).map(|r| r.ended),
@@ -156,6 +160,11 @@ impl Summary {
             mean_prompt_tokens: mean_prompt(records),
         }
     }
+}
+
+fn mean_gap(record: &Record) -> Option<Duration> {
+    let gaps = u32::try_from(record.gaps.len()).ok().filter(|gaps| *gaps > 0)?;
+    Some(record.gaps.iter().sum::<Duration>() / gaps)
 }
 
 fn by_status(records: &[Record]) -> BTreeMap<String, u64> {

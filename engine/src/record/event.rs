@@ -5,12 +5,12 @@ use std::borrow::Cow;
 
 use scheduler::{
     Admission, CostModel, Deadline, Gate, GateConfig, Micros, Request, RequestId, SeqId,
-    SeqOutcome, Settled, StepLoad, StepPlan, Terminal,
+    SeqOutcome, Settled, Shed, StepLoad, StepPlan, Terminal,
 };
 use serde::{Deserialize, Serialize};
 
 /// Version of the format; a reader takes its own and no other.
-pub const FORMAT: u16 = 1;
+pub const FORMAT: u16 = 2;
 
 /// How a segment begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,6 +80,17 @@ pub enum Event<'a> {
         asked: Deadline,
         /// The answer.
         decision: Admission,
+    },
+    /// The gate refused a request before its tokens were known.
+    RefuseEarly {
+        /// When.
+        now: Micros,
+        /// The shortest request that it might have been.
+        least: Cow<'a, Request>,
+        /// How many sequences it would have had.
+        sequences: u32,
+        /// The answer.
+        decision: Shed,
     },
     /// The gate released a reservation.
     Finish {
@@ -155,6 +166,7 @@ impl Event<'_> {
     pub fn time(&self) -> Option<Micros> {
         match self {
             Event::Admit { now, .. }
+            | Event::RefuseEarly { now, .. }
             | Event::Finish { now, .. }
             | Event::Install { now, .. }
             | Event::Plan { now, .. }

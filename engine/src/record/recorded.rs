@@ -6,7 +6,7 @@ use std::ops::Deref;
 
 use scheduler::{
     Admission, CostModel, Event as Outcome, Gate, Micros, Request, RequestId, Scheduler, SeqId,
-    SeqOutcome, Settled, StepPlan, Terminal, Timeline,
+    SeqOutcome, Settled, Shed, StepPlan, Terminal, Timeline,
 };
 
 use super::event::{Event, Outcomes, PlanNote, State, encode};
@@ -43,6 +43,22 @@ impl RecordedGate {
             tape.put(&Event::Admit { now, request: Cow::Borrowed(request), asked, decision });
         }
         decision
+    }
+
+    /// See [`Gate::early`] and [`Gate::refuse`].
+    pub(crate) fn refuse_early(
+        &mut self,
+        now: Micros,
+        least: &Request,
+        sequences: u32,
+    ) -> Option<Shed> {
+        let early = self.gate.early(now, least, sequences)?;
+        let decision = self.gate.refuse(now, least, early);
+        if let Some(tape) = &self.tape {
+            let least = Cow::Borrowed(least);
+            tape.put(&Event::RefuseEarly { now, least, sequences, decision });
+        }
+        Some(decision)
     }
 
     /// See [`Gate::install`]. `timeline` was built from the scheduler as it is now.

@@ -119,6 +119,12 @@ impl Replay {
             Event::Admit { now, request, asked, decision } => {
                 Ok(self.admit(*now, request, *asked, decision))
             }
+            Event::RefuseEarly { now, least, sequences, decision } => {
+                let early = self.gate.early(*now, least, *sequences);
+                let replayed = early.map(|early| self.gate.refuse(*now, least, early));
+                let what = || format!("early refusal of request {}", least.id.0);
+                Ok(compare(what, &Some(*decision), &replayed))
+            }
             Event::Finish { now, id, terminal, outputs, first, last, settled } => {
                 let replayed = self.gate.finish(*now, *id, *terminal, outputs, *first, *last);
                 self.admitted.remove(id);

@@ -13,8 +13,8 @@ use tempfile::TempDir;
 
 use super::replay::Applied;
 use super::*;
-use crate::Submission;
 use crate::tests::rig::{Fault, LIMITS, Rig, Script, submission};
+use crate::{Outline, Submission};
 
 /// Few blocks, so that sequences are preempted.
 const TIGHT: RunnerLimits = RunnerLimits { num_blocks: 20, ..LIMITS };
@@ -77,6 +77,7 @@ fn record_within(folder: &TempDir, count: u32, max_bytes: u64) -> PathBuf {
                 _ => streams.push(stream),
             }
         }
+        let _refused = rig.handle.refuse_early(&more_than_may_wait(&rig));
         if i % 10 == 9 {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -90,6 +91,13 @@ fn record_within(folder: &TempDir, count: u32, max_bytes: u64) -> PathBuf {
     assert!(lost == Some(0) || max_bytes < 1 << 20, "{lost:?} events were lost");
     rig.handle.shutdown();
     path
+}
+
+fn more_than_may_wait(rig: &Rig) -> Outline<'static> {
+    let arrival = rig.handle.clock().now();
+    let deadline = Deadline::default();
+    let class = Class::Latency;
+    Outline { class, arrival, deadline, retry: 0, origin: 0, prompts: &[5], n: 10_000 }
 }
 
 fn events(path: &Path) -> (Opening, Vec<Event<'static>>) {
@@ -125,6 +133,7 @@ fn a_run_with_every_kind_of_trouble_replays_bit_for_bit() {
     assert!(has(|event| matches!(event, Event::Fail)));
     assert!(has(|event| matches!(event, Event::Cost(_))));
     assert!(has(|event| matches!(event, Event::Drain)));
+    assert!(has(|event| matches!(event, Event::RefuseEarly { .. })));
     assert!(has(|event| matches!(event, Event::Plan { note, .. } if !note.preempted.is_empty())));
 }
 

@@ -1,8 +1,8 @@
 //! Who decides at arrival: the gate, or a baseline.
 
 use scheduler::{
-    Admission, AdmissionMode, CostModel, Forecast, Gate, GateConfig, KindConfig, Micros, Request,
-    RequestId, Rule, SchedulerConfig, Settled, Terminal, Timeline, policy,
+    Admission, AdmissionMode, CostModel, Forecast, Gate, GateConfig, KindConfig, Micros,
+    OutputLength, Request, RequestId, Rule, SchedulerConfig, Settled, Terminal, Timeline, policy,
 };
 
 /// The rule of admission.
@@ -64,7 +64,14 @@ impl Front {
     /// Decides on a request that will have `actual` tokens while `inside` others are under way.
     pub(crate) fn offer(&mut self, request: &mut Request, actual: u32, inside: usize) -> Decision {
         let enters = match self {
-            Front::Gate(gate) => return decision(gate.admit(request.arrival, request)),
+            Front::Gate(gate) => {
+                let sequences = request.sequences.len() as u32;
+                let early = gate.early(request.arrival, &least(request), sequences).is_some();
+                let admission = gate.admit(request.arrival, request);
+                let admitted = matches!(admission, Admission::Admit(_));
+                assert!(!(early && admitted), "refused before it was known, admitted after");
+                return decision(admission);
+            }
             Front::Cap(most) => inside < *most,
             Front::Log(log) => log[request.id.0 as usize],
         };
@@ -102,6 +109,19 @@ impl Front {
             Front::Cap(_) | Front::Log(_) => None,
         }
     }
+}
+
+/// What may be known of a request before its prompts are tokenised: each once, and that they are
+/// at least so long. How much is known differs from request to request.
+fn least(request: &Request) -> Request {
+    let mut least = request.clone();
+    least.sequences.dedup_by_key(|spec| spec.prompt);
+    for spec in &mut least.sequences {
+        let part = 1 + request.id.0 as u32 % 3;
+        spec.prompt_tokens = spec.prompt_tokens.div_ceil(part);
+        spec.output = OutputLength { min: 1, max: 1, predicted: 1, hint: None, exact: true };
+    }
+    least
 }
 
 /// Checks what holds of every answer of the gate.

@@ -89,7 +89,7 @@ impl Gate {
     }
 
     /// When the candidate would have its tokens on an idle device.
-    fn alone(&self, now: Micros, candidate: &Candidate) -> Times {
+    pub(super) fn alone(&self, now: Micros, candidate: &Candidate) -> Times {
         let (first, last) = candidate.alone(&self.rules(now));
         Times { first, last }
     }

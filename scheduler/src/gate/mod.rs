@@ -5,6 +5,7 @@
 //! first alone every newcomer "fits" and pushes earlier ones over. Promises that are lost already
 //! veto nothing, and an idle device admits whatever fits at all.
 
+mod early;
 mod judge;
 mod refuse;
 mod settle;
@@ -32,6 +33,8 @@ use crate::timeline::Timeline;
 use judge::Refusal;
 use times::Miss;
 
+pub use early::Early;
+
 /// The admission gate.
 #[derive(Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -52,6 +55,8 @@ pub struct Gate {
     /// that was learned.
     batch: u32,
     full: bool,
+    /// What requests of each class took of a full device lately.
+    shares: [Micros; 2],
     retries: RetrySlots,
     draining: bool,
 }
@@ -73,6 +78,7 @@ impl Gate {
             lengths: Lengths::default(),
             batch: config.scheduler.slots(),
             full: false,
+            shares: [Micros(0); 2],
             retries: RetrySlots::new(config.retries),
             draining: false,
         }
@@ -99,7 +105,8 @@ impl Gate {
         let candidate = Candidate::new(&self.rules(now), request);
         let at = self.timeline.place(&self.rules(now), &candidate);
         let verdict = self.judge(now, request, &candidate, &at);
-        let work = self.share(&candidate, &at);
+        let work = self.share(&candidate, at.prefill_steps);
+        self.learn_share(request.class, work);
         let held = self.retries.came(now, request, verdict.is_ok(), work);
         match verdict {
             Ok(()) => Admission::Admit(self.reserve(now, request, candidate, &at)),
@@ -109,16 +116,16 @@ impl Gate {
             Err(Refusal::Shed { reason, rule, shown }) => {
                 let wait = match held {
                     Some(due) => due.minus(now),
-                    None => self.slot(now, request, &candidate, &at, &shown),
+                    None => self.slot(now, request, self.margin(&candidate), work, &shown),
                 };
-                Admission::Shed(self.shed(now, request, &at, (reason, rule), shown, wait))
+                Admission::Shed(self.shed(now, request, at.index, (reason, rule), shown, wait))
             }
         }
     }
 
     /// Swaps in the timeline that the engine thread built; requests admitted since are inserted
-    /// into it again. `cost` is the model it was built with. Returns the timeline that was in force,
-    /// so that the caller can let go of it after the gate's lock.
+    /// into it again. `cost` is the model it was built with. Returns the timeline that was in
+    /// force, so that the caller can let go of it after the gate's lock.
     pub fn install(&mut self, now: Micros, timeline: Timeline, cost: CostModel) -> Timeline {
         self.cost = cost;
         self.ledger.carry(&self.timeline);

@@ -4,21 +4,33 @@ use super::Gate;
 use super::times::Miss;
 use crate::admission::{Rule, Shed, ShedReason};
 use crate::candidate::Candidate;
-use crate::placement::Placement;
+use crate::class::Class;
 use crate::request::Request;
 use crate::time::Micros;
 
 /// How much of the way the full batch follows a smaller one that was full as well.
 const BATCH_STEPS: u32 = 8;
 
+/// How much of the way the mean share of a class follows the next one.
+const SHARE_STEPS: u64 = 16;
+
 impl Gate {
     /// What a candidate takes of a device that is full: its own work, and its part of what steps
     /// cost whoever is in them.
-    pub(super) fn share(&self, candidate: &Candidate, at: &Placement) -> Micros {
-        let steps = u64::from(candidate.steps) + u64::from(at.prefill_steps);
+    pub(super) fn share(&self, candidate: &Candidate, prefill_steps: u32) -> Micros {
+        let steps = u64::from(candidate.steps) + u64::from(prefill_steps);
         let fixed = self.cost.fixed_ns.saturating_mul(steps) / 1_000;
         let part = fixed.saturating_mul(candidate.slots.into()) / u64::from(self.batch.max(1));
         candidate.work().plus(Micros(part))
+    }
+
+    /// Learns what requests of a class take, for those of which too little is known.
+    pub(super) fn learn_share(&mut self, class: Class, work: Micros) {
+        let mean = &mut self.shares[class.index()];
+        *mean = match mean.0 {
+            0 => work,
+            _ => mean.minus(Micros(mean.0 / SHARE_STEPS)).plus(Micros(work.0 / SHARE_STEPS)),
+        };
     }
 
     /// Learns how many sequences run at once when the device is full: as many as the forecast has
@@ -31,21 +43,21 @@ impl Gate {
         }
     }
 
-    /// The next slot of a refused candidate: at the earliest when the device has caught up by what
-    /// the forecast, with its margin, is too late. Returns how long to wait.
+    /// The next slot of a refused request that takes `work` of the device: at the earliest when the
+    /// device has caught up by what the forecast, with its margin, is too late. Returns how long to
+    /// wait.
     pub(super) fn slot(
         &mut self,
         now: Micros,
         request: &Request,
-        candidate: &Candidate,
-        at: &Placement,
+        margin: u32,
+        work: Micros,
         shown: &Miss,
     ) -> Micros {
         self.full = true;
-        let margin = u64::from(self.margin(candidate).max(1));
-        let room = Micros(shown.budget.0.saturating_mul(1_000) / margin);
+        let room = Micros(shown.budget.0.saturating_mul(1_000) / u64::from(margin.max(1)));
         let earliest = now.plus(shown.predicted.minus(room));
-        self.retries.promise(now, earliest, self.share(candidate, at), request)
+        self.retries.promise(now, earliest, work, request)
     }
 
     /// A refusal, with what the client is told of it.
@@ -53,7 +65,7 @@ impl Gate {
         &self,
         now: Micros,
         request: &Request,
-        at: &Placement,
+        index: usize,
         (reason, rule): (ShedReason, Rule),
         shown: Miss,
         retry_after: Micros,
@@ -66,7 +78,7 @@ impl Gate {
             should_retry: self.retries.is_invited(now, request),
             predicted: shown.predicted,
             budget: shown.budget,
-            position: (at.index - self.timeline.decoding) as u32,
+            position: (index - self.timeline.decoding) as u32,
         }
     }
 }

@@ -48,6 +48,14 @@ impl SchedulerPolicy for DeadlinePolicy {
         Some(Rank::of(seq, due))
     }
 
+    /// Lengths matter for the last token only: a longer answer has to begin earlier.
+    fn best_rank(&self, view: &View<'_>, seq: &Sequence) -> Rank {
+        match seq.deadline.last_token {
+            Some(_) => Rank::FIRST_NEW,
+            None => self.rank(view, seq).unwrap_or(Rank::LAST),
+        }
+    }
+
     /// Hopeless ones first, then throughput before latency work, then who is cheapest to recompute.
     fn victim(&self, view: &View<'_>, candidates: &[&Sequence]) -> Option<usize> {
         (0..candidates.len()).max_by_key(|i| {

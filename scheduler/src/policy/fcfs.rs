@@ -16,6 +16,10 @@ impl SchedulerPolicy for FcfsPolicy {
         Some(Rank::of(seq, seq.arrival))
     }
 
+    fn best_rank(&self, _: &View<'_>, seq: &Sequence) -> Rank {
+        Rank::of(seq, seq.arrival)
+    }
+
     fn victim(&self, _: &View<'_>, candidates: &[&Sequence]) -> Option<usize> {
         (0..candidates.len()).max_by_key(|i| (candidates[*i].arrival, candidates[*i].id))
     }

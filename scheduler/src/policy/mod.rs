@@ -41,6 +41,9 @@ pub struct Rank {
 }
 
 impl Rank {
+    /// Before everybody but those who were preempted.
+    pub const FIRST_NEW: Rank = Rank { tier: 1, key: Micros(0) };
+
     /// Behind everybody.
     pub const LAST: Rank = Rank { tier: u8::MAX, key: Micros::MAX };
 
@@ -73,6 +76,12 @@ pub trait SchedulerPolicy: Debug + Send {
     /// any more. Such a sequence expires with its request, unless that has produced a token
     /// already; then it goes last.
     fn rank(&self, view: &View<'_>, seq: &Sequence) -> Option<Rank>;
+
+    /// A place before which no new sequence of the class, arrival and deadlines of `seq` stands,
+    /// however long prompt and answer are. Before everybody new, if the policy does not know.
+    fn best_rank(&self, _view: &View<'_>, _seq: &Sequence) -> Rank {
+        Rank::FIRST_NEW
+    }
 
     /// Which of `candidates` (running, not protected, in order of id) loses its blocks when there
     /// are none left. An index; `None` if there is no candidate.

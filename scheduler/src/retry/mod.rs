@@ -160,12 +160,12 @@ impl RetrySlots {
 
     /// Work of slots that are due and kept for their retries, as far as these can be expected; none
     /// against a request that has come for its own slot.
-    pub(crate) fn kept(&mut self, now: Micros, request: &Request) -> Micros {
-        self.age(now);
+    pub(crate) fn kept(&self, now: Micros, request: &Request) -> Micros {
         if self.due_slot(now, request).is_some() {
             return Micros(0);
         }
         let due = self.promised.iter().take_while(|slot| slot.due <= now.plus(EARLY));
+        let due = due.filter(|slot| slot.due.plus(KEPT) >= now);
         let work = due.fold(Micros(0), |sum, slot| sum.plus(slot.work));
         Micros(work.0 / 1_000 * u64::from(self.faith))
     }
@@ -179,8 +179,8 @@ impl RetrySlots {
         Micros(u64::try_from(length).unwrap_or(u64::MAX))
     }
 
-    /// The slot for which a retry has come: of its origin, and due. Where all ask the same, one slot
-    /// is as good as another; but first attempts must not take them.
+    /// The slot for which a retry has come: of its origin, and due. Where all ask the same, one is
+    /// as good as another; but first attempts must not take them.
     fn due_slot(&self, now: Micros, request: &Request) -> Option<usize> {
         if request.retry == 0 {
             return None;

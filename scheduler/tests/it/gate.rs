@@ -121,3 +121,43 @@ fn a_promise_made_before_vetoes_a_newcomer_that_would_make_its_own_deadline() {
     assert!(matches!(relaxed.admit(Micros(0), &mut first), Admission::Admit(_)));
     assert!(matches!(relaxed.admit(Micros(0), &mut newcomer), Admission::Admit(_)));
 }
+
+#[test]
+fn a_list_of_prompts_is_reserved_as_one_or_not_at_all() {
+    let mut gate = gate(tight());
+    let occupied = gate.admit(Micros(0), &mut request(0, Micros(0), 10, 4));
+    assert!(matches!(occupied, Admission::Admit(_)));
+    let list = |id, prompts: u32, n: usize| {
+        let mut list = request(id, Micros(0), 10, 4);
+        let spec = |prompt| SequenceSpec { prompt, ..list.sequences[0] };
+        list.sequences = (0..prompts).flat_map(|prompt| vec![spec(prompt); n]).collect();
+        list
+    };
+    // Four may wait, and one does.
+    for (prompts, n) in [(4, 1), (2, 2), (1, 4)] {
+        let admission = gate.admit(Micros(0), &mut list(1, prompts, n));
+        assert_eq!(shed_reason(admission), ShedReason::QueueFull, "{prompts} x {n}");
+        assert_eq!((gate.num_reserved(), gate.waiting(Class::Latency)), (1, 1));
+    }
+    assert!(matches!(gate.admit(Micros(0), &mut list(2, 3, 1)), Admission::Admit(_)));
+    assert_eq!((gate.num_reserved(), gate.waiting(Class::Latency)), (2, 4));
+}
+
+#[test]
+fn what_no_token_can_save_is_refused_before_it_is_tokenised() {
+    let mut gate = gate(tight());
+    let now = Micros(0);
+    let mut least = request(9, now, 1, 1);
+    least.deadline.first_token = Some(Micros::from_millis(800));
+    assert!(gate.early(now, &least, 1).is_none(), "an idle device admits");
+    let mut id = 0;
+    while matches!(gate.admit(now, &mut request(id, now, 60, 20)), Admission::Admit(_)) {
+        id += 1;
+    }
+    let early = gate.early(now, &least, 1).expect("the queue is full");
+    let (before, slot) = (gate.num_reserved(), gate.refuse(now, &least, early));
+    assert_eq!((slot.reason, gate.num_reserved()), (ShedReason::QueueFull, before));
+    least.id = RequestId(10);
+    let early = gate.early(now, &least, 1).expect("still full");
+    assert!(gate.refuse(now, &least, early).retry_after > slot.retry_after, "a slot for each");
+}

@@ -19,7 +19,7 @@ pub fn admit(service: &Service, submission: Submission) -> Result<TokenStream, A
         class: submission.class,
         retry: submission.retry,
         prompt_tokens: u32::try_from(prompt_tokens).unwrap_or(u32::MAX),
-        max_tokens: submission.sampling.max_tokens,
+        max_tokens: Some(submission.sampling.max_tokens),
     };
     let began = Instant::now();
     match service.engine.submit(submission) {

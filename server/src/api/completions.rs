@@ -4,6 +4,7 @@ use axum::response::Response;
 
 use super::answer::{self, Endpoint};
 use super::call::Call;
+use super::early;
 use super::prepare::{self, Encoded, Prepared, SharedFields, off_thread};
 use crate::error::ApiError;
 use crate::openai::completion::CompletionFields;
@@ -17,15 +18,17 @@ use crate::state::{Model, Ready, Service};
 /// # Errors
 /// See [`ApiError`].
 pub async fn create(Ready(service): Ready, call: Call) -> Result<Response, ApiError> {
-    let prepared = off_thread(&service, call.body.clone(), prepare).await?;
+    let asking = call.clone();
+    let work = move |service: &Service, body: &[u8]| prepare(service, &asking, body);
+    let prepared = off_thread(&service, call.body.clone(), work).await?;
     answer::create(service, Endpoint::Completion, call, prepared).await
 }
 
-fn prepare(service: &Service, body: &[u8]) -> Result<Prepared, ApiError> {
+fn prepare(service: &Service, call: &Call, body: &[u8]) -> Result<Prepared, ApiError> {
     let model = &service.model;
     let shared = SharedFields::read(model, body, &[fields::names::<CompletionFields>()])?;
     let completion: CompletionFields = fields::read(body)?;
-    shared.common.choices(completion.prompt.len())?;
+    early::check(service, call, &shared, &least_tokens(model, &completion.prompt)?)?;
 
     let prompts = encode_all(model, &completion)?;
     let longest = prompts.iter().map(|prompt| prompt.tokens.len()).max().unwrap_or(0);
@@ -33,6 +36,21 @@ fn prepare(service: &Service, body: &[u8]) -> Result<Prepared, ApiError> {
     let default = CompletionFields::default_max_tokens;
     let max_tokens = prepare::max_tokens(model, "prompt", longest, asked, default)?;
     shared.prepared(model, max_tokens, completion.logprobs()?, prompts)
+}
+
+/// Tokens that each prompt has at least.
+fn least_tokens(model: &Model, prompt: &PromptInput) -> Result<Vec<u32>, ApiError> {
+    let known = |tokens: &Vec<u32>| u32::try_from(tokens.len()).unwrap_or(u32::MAX);
+    match prompt {
+        PromptInput::Tokens(prompts) => Ok(prompts.iter().map(known).collect()),
+        PromptInput::Texts(texts) => {
+            let least = |text: &String| {
+                prepare::check_length(model, "prompt", text.len())?;
+                Ok(model.least_tokens(text.len()))
+            };
+            texts.iter().map(least).collect()
+        }
+    }
 }
 
 /// Every prompt as tokens.

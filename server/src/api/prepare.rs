@@ -139,21 +139,29 @@ where
     result.unwrap_or_else(|_| Err(ApiError::Failed("The request could not be read.".into())))
 }
 
-/// Encodes text.
+/// Refuses a text of so many bytes if it is too long to fit whatever its tokens are.
 ///
 /// # Errors
-/// A text that is too long to fit whatever its tokens are, or that has no tokens.
+/// By the name of the field.
+pub fn check_length(model: &Model, param: &str, bytes: usize) -> Result<(), ApiError> {
+    if model.cannot_fit(bytes) {
+        let limit = model.max_model_len;
+        let message = format!("{bytes} bytes of text exceed the context length of {limit} tokens.");
+        return Err(ApiError::too_long(param, message));
+    }
+    Ok(())
+}
+
+/// Encodes text whose length is checked.
+///
+/// # Errors
+/// A text that has no tokens.
 pub fn encode(
     model: &Model,
     param: &str,
     text: &str,
     add_special: bool,
 ) -> Result<Vec<u32>, ApiError> {
-    if model.cannot_fit(text.len()) {
-        let (bytes, limit) = (text.len(), model.max_model_len);
-        let message = format!("{bytes} bytes of text exceed the context length of {limit} tokens.");
-        return Err(ApiError::too_long(param, message));
-    }
     let tokens = model.tokenizer.encode(text, add_special);
     if tokens.is_empty() {
         return Err(ApiError::invalid(param, "The prompt has no tokens."));

@@ -104,7 +104,7 @@ impl Report {
         }
         match event {
             Event::Admit { decision: Admission::Admit(_), .. } => self.admitted += 1,
-            Event::Admit { .. } => self.refused += 1,
+            Event::Admit { .. } | Event::RefuseEarly { .. } => self.refused += 1,
             Event::Complete { .. } | Event::Fail => self.steps += 1,
             Event::Gap(lost) => self.lost += lost,
             Event::End => self.ended = true,

@@ -1,0 +1,85 @@
+//! Refusals before the prompt is tokenised: what is known by then is how short it is at most.
+//!
+//! A request is refused early only if the gate would refuse it whatever its tokens turn out to be:
+//! by a bound, or because it could not have its first token in time even at the best place that it
+//! may get in the queue. Neither whom it would delay nor its kind is asked, because both depend on
+//! what is not known yet. So whoever the whole check would admit is never refused here.
+
+use super::Gate;
+use super::times::{Miss, Times};
+use crate::admission::{AdmissionMode, Rule, Shed, ShedReason};
+use crate::candidate::Candidate;
+use crate::request::Request;
+use crate::time::Micros;
+
+/// Why a request is refused before it is tokenised.
+#[derive(Clone, Copy, Debug)]
+pub struct Early {
+    reason: ShedReason,
+    rule: Rule,
+    shown: Miss,
+    index: usize,
+    work: Micros,
+    margin: u32,
+    /// It would be in time alone on the device, so that it counts for the rule of kinds.
+    counts: bool,
+}
+
+impl Gate {
+    /// Whether a request would be refused now however long it is. `least` has each of its prompts
+    /// once, with the fewest tokens that it can have, and answers of one token; `sequences` is how
+    /// many there will be. Changes nothing and allocates nothing.
+    #[must_use]
+    pub fn early(&self, now: Micros, least: &Request, sequences: u32) -> Option<Early> {
+        if self.ledger.is_empty() {
+            return None;
+        }
+        let rules = self.rules(now);
+        let candidate = Candidate::least(&rules, least, sequences);
+        let (index, first, blocks) = self.timeline.earliest(&rules, &candidate);
+        let first = first.plus(self.lag(now));
+        let shown = Times { first, last: first }.shown(least);
+        let margins = &self.margins[least.class.index()];
+        let margin = margins.permille(true).min(margins.permille(false));
+        let work = self.share(&candidate, 1).max(self.shares[least.class.index()]);
+        let refuse = |reason, rule, shown| {
+            let alone = || self.alone(now, &candidate).room(now, &candidate);
+            let counts = rule == Rule::Own && alone().is_some_and(|room| room >= 1_000);
+            Some(Early { reason, rule, shown, index, work, margin, counts })
+        };
+        if self.draining {
+            return refuse(ShedReason::Draining, Rule::Bound, shown);
+        }
+        let passed = |due: Option<Micros>| due.is_some_and(|due| due <= now);
+        let by_forecast = self.config.mode == AdmissionMode::Deadline;
+        let deadline = &least.deadline;
+        if by_forecast && (passed(deadline.first_token) || passed(deadline.last_token)) {
+            return refuse(ShedReason::Expired, Rule::Bound, shown);
+        }
+        let waiting = self.ledger.waiting(least.class);
+        if waiting.saturating_add(sequences) > self.class(least.class).max_waiting {
+            return refuse(ShedReason::QueueFull, Rule::Bound, shown);
+        }
+        if !by_forecast {
+            return None;
+        }
+        let first = first.plus(self.retries.kept(now, least));
+        let times = Times { first, last: first };
+        let miss = times.miss(now, least, deadline, &candidate, margin)?;
+        let reason = if blocks { ShedReason::KvPressure } else { ShedReason::SloMiss };
+        refuse(reason, Rule::Own, miss)
+    }
+
+    /// Refuses `least` for what [`Gate::early`] said of it just now.
+    pub fn refuse(&mut self, now: Micros, least: &Request, early: Early) -> Shed {
+        let Early { reason, rule, shown, index, work, margin, counts } = early;
+        if counts {
+            self.kinds[least.class.index()].count_refused(now);
+        }
+        let wait = match self.retries.came(now, least, false, work) {
+            Some(due) => due.minus(now),
+            None => self.slot(now, least, margin, work, &shown),
+        };
+        self.shed(now, least, index, (reason, rule), shown, wait)
+    }
+}
