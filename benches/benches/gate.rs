@@ -1,7 +1,9 @@
-//! The gate with 10 to 10,000 requests outstanding: admission, and the timeline that it looks up.
+//! The gate with 10 to 10,000 requests outstanding: admission, refusal, and the timeline that they
+//! are looked up in.
 //!
 //! Before criterion's own figures it prints the median and the 99th percentile of single calls,
-//! which are what a request feels.
+//! which are what a request feels, how many refusals a core can give in a second, and what a
+//! waiting request takes of memory.
 
 mod inside;
 
@@ -9,45 +11,40 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use scheduler::{Admission, Gate, Micros, Terminal, Timeline};
+use scheduler::{Admission, Deadline, Micros, Rule, Terminal, Timeline};
 
-use inside::{COST, Inside, request};
+use inside::{Inside, SLOTS, request};
 
 const OUTSTANDING: [u64; 4] = [10, 100, 1_000, 10_000];
 
 /// Admissions between two timelines.
 const BETWEEN_STEPS: u64 = 20;
 
-/// Times `n` admissions into a gate with `inside` outstanding, each of which is undone untimed.
-fn admissions(inside: &mut Inside, n: u64) -> Vec<Duration> {
+/// Calls that each quantile is taken from.
+const ADMISSIONS: u64 = 5_000;
+const BUILDS: u64 = 500;
+const REFUSALS: u64 = 20_000;
+
+/// Times `n` admissions through the gate's lock, as the server takes it. Each is undone untimed.
+fn admissions(inside: &Inside, n: u64) -> Vec<Duration> {
     let mut times = Vec::with_capacity(n as usize);
     for i in 0..n {
         if i % BETWEEN_STEPS == 0 {
-            let timeline = Timeline::build(inside.now, &inside.scheduler);
-            inside.gate.install(inside.now, timeline, COST);
+            inside.install();
         }
         let mut candidate = request(inside.next_id + i, inside.now);
         let start = Instant::now();
-        let admission = inside.gate.admit(inside.now, black_box(&mut candidate));
+        let admission = inside.gate().admit(inside.now, &mut candidate);
         times.push(start.elapsed());
-        if matches!(admission, Admission::Admit(_)) {
-            undo(&mut inside.gate, inside.now, candidate.id);
-        }
+        assert!(matches!(black_box(admission), Admission::Admit(_)), "{admission:?}");
+        let (now, id) = (inside.now, candidate.id);
+        inside.gate().finish(now, id, Terminal::Cancelled, &[], None, None);
     }
     times
 }
 
-fn undo(gate: &mut Gate, now: Micros, id: scheduler::RequestId) {
-    gate.finish(now, id, Terminal::Cancelled, &[], None, None);
-}
-
-fn timed(n: u64, mut call: impl FnMut()) -> Vec<Duration> {
-    let time = |_| {
-        let start = Instant::now();
-        call();
-        start.elapsed()
-    };
-    (0..n).map(time).collect()
+fn timed(n: u64, mut call: impl FnMut() -> Duration) -> Vec<Duration> {
+    (0..n).map(|_| call()).collect()
 }
 
 fn print_quantiles(what: &str, outstanding: u64, mut times: Vec<Duration>) {
@@ -63,27 +60,83 @@ fn print_quantiles(what: &str, outstanding: u64, mut times: Vec<Duration>) {
 
 fn quantiles() {
     for outstanding in OUTSTANDING {
-        let mut inside = Inside::new(outstanding);
-        print_quantiles("admit", outstanding, admissions(&mut inside, 5_000));
-        let build = || drop(black_box(Timeline::build(inside.now, &inside.scheduler)));
-        print_quantiles("build", outstanding, timed(200, build));
-        let timeline = Timeline::build(inside.now, &inside.scheduler);
-        let mut copies = vec![timeline; 200];
-        let install = || {
-            let copy = copies.pop().expect("one for each call");
-            inside.gate.install(inside.now, copy, COST);
+        let inside = Inside::new(outstanding);
+        print_quantiles("admit", outstanding, admissions(&inside, ADMISSIONS));
+        let build = || {
+            let start = Instant::now();
+            black_box(Timeline::build(inside.now, &inside.scheduler));
+            start.elapsed()
         };
-        print_quantiles("install", outstanding, timed(200, install));
+        print_quantiles("build", outstanding, timed(BUILDS, build));
+        print_quantiles("install", outstanding, timed(BUILDS, || inside.install()));
+    }
+}
+
+/// Refuses as fast as it can: requests that miss their own deadline, and requests that would break
+/// a promise with nothing to spare. All are looked up, the second ones checked against everybody.
+fn storm(outstanding: u64) {
+    let mut inside = Inside::new(outstanding - 1);
+    let mut probe = request(inside.next_id, inside.now);
+    let Admission::Admit(forecast) = inside.gate().admit(inside.now, &mut probe) else {
+        panic!("its deadline is far away");
+    };
+    let now = inside.now;
+    inside.gate().finish(now, probe.id, Terminal::Cancelled, &[], None, None);
+    inside.enter(|request| request.deadline.last_token = Some(forecast.last_token));
+    for (rule, seconds) in [(Rule::Own, 40), (Rule::Harm, 72_000)] {
+        let due = now.plus(Micros(seconds * 1_000_000));
+        let mut candidates: Vec<_> =
+            (1..=REFUSALS).map(|i| request(inside.next_id + i, now)).collect();
+        for candidate in &mut candidates {
+            candidate.deadline = Deadline { last_token: Some(due), ..Deadline::default() };
+        }
+        let start = Instant::now();
+        for candidate in &mut candidates {
+            let admission = inside.gate().admit(now, candidate);
+            assert!(
+                matches!(admission, Admission::Shed(shed) if shed.rule == rule),
+                "{admission:?}"
+            );
+        }
+        let per_second = REFUSALS as f64 / start.elapsed().as_secs_f64();
+        println!("refuse   {outstanding:>6} outstanding: {per_second:>9.0} a second, by {rule:?}");
+    }
+}
+
+/// What a request that waits takes of memory in scheduler and gate.
+fn memory() {
+    let bytes = |outstanding: u64| {
+        let mut inside = None;
+        let resting = allocation_counter::measure(|| {
+            inside = Some(Inside::new(outstanding));
+        });
+        let inside = inside.expect("it was measured");
+        let timeline =
+            allocation_counter::measure(|| drop(Timeline::build(inside.now, &inside.scheduler)));
+        (resting.bytes_current, timeline.bytes_max as i64)
+    };
+    let full = u64::from(SLOTS);
+    let without = bytes(full);
+    for waiting in [1_000, 10_000] {
+        let with = bytes(full + waiting);
+        let each = |with: i64, without: i64| (with - without) / waiting as i64;
+        println!(
+            "memory   {waiting:>6} waiting: {} bytes each, {} more while a timeline is built",
+            each(with.0, without.0),
+            each(with.1, without.1),
+        );
     }
 }
 
 fn bench(criterion: &mut Criterion) {
     quantiles();
+    storm(1_000);
+    memory();
     let mut group = criterion.benchmark_group("gate");
     for outstanding in OUTSTANDING {
-        let mut inside = Inside::new(outstanding);
+        let inside = Inside::new(outstanding);
         group.bench_function(BenchmarkId::new("admit", outstanding), |bencher| {
-            bencher.iter_custom(|n| admissions(&mut inside, n).iter().sum());
+            bencher.iter_custom(|n| admissions(&inside, n).iter().sum());
         });
         group.bench_function(BenchmarkId::new("timeline", outstanding), |bencher| {
             bencher.iter(|| Timeline::build(inside.now, &inside.scheduler));

@@ -9,7 +9,8 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use inside::Inside;
 
 /// Sequences that run, and that wait besides.
-const SIZES: [(u64, u64); 4] = [(16, 0), (64, 0), (256, 0), (256, 1_000)];
+const SIZES: [(u64, u64); 6] =
+    [(16, 0), (64, 0), (256, 0), (256, 1_000), (1_024, 0), (1_024, 1_000)];
 
 fn bench(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("plan");
@@ -17,7 +18,7 @@ fn bench(criterion: &mut Criterion) {
         let name = BenchmarkId::new(format!("{running} running"), format!("{waiting} waiting"));
         group.bench_function(name, |bencher| {
             bencher.iter_custom(|n| {
-                let mut inside = Inside::new(running + waiting);
+                let mut inside = Inside::with_slots(running + waiting, running as u32);
                 (0..n).map(|_| inside.step()).sum::<Duration>()
             });
         });

@@ -1,5 +1,6 @@
 //! A scheduler and a gate with a given number of requests inside.
 
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use scheduler::{
@@ -17,13 +18,18 @@ pub(crate) const COST: CostModel = CostModel {
     per_prefill_span_ps: 660,
 };
 
-/// Up to 256 sequences run; the queue holds everybody else.
-pub(crate) fn config() -> SchedulerConfig {
-    let class = ClassConfig { slo: Slo::default(), max_waiting: 100_000, safety_permille: None };
+/// Slots of [`Inside::new`]; the queue holds everybody else.
+pub(crate) const SLOTS: u32 = 256;
+
+/// `slots` sequences may run, and the pool has room for them.
+fn config(slots: u32) -> SchedulerConfig {
+    // Promises are not stretched, so that one can be made with nothing to spare.
+    let safety_permille = Some(1_000);
+    let class = ClassConfig { slo: Slo::default(), max_waiting: 100_000, safety_permille };
     SchedulerConfig {
-        num_blocks: 28_125,
+        num_blocks: 220 * slots,
         block_size: 16,
-        max_num_seqs: 256,
+        max_num_seqs: slots,
         max_num_batched_tokens: 2_048,
         max_model_len: 8_192,
         classes: ClassTable([class; 2]),
@@ -53,8 +59,9 @@ pub(crate) fn request(id: u64, arrival: Micros) -> Request {
 pub(crate) struct Inside {
     /// The scheduler.
     pub(crate) scheduler: Scheduler,
-    /// The gate.
-    pub(crate) gate: Gate,
+    gate: Mutex<Gate>,
+    /// Most sequences that run.
+    slots: u32,
     /// The time.
     pub(crate) now: Micros,
     /// The next request's id.
@@ -64,42 +71,66 @@ pub(crate) struct Inside {
 impl Inside {
     /// `outstanding` requests are inside, and as many of them as can be decode.
     pub(crate) fn new(outstanding: u64) -> Inside {
+        Inside::with_slots(outstanding, SLOTS)
+    }
+
+    /// The same with room for `slots` sequences in a step.
+    pub(crate) fn with_slots(outstanding: u64, slots: u32) -> Inside {
         let policy = || policy::by_name("deadline").expect("it is the default");
-        let gate_config = GateConfig::new(AdmissionMode::Deadline, config());
+        let gate_config = GateConfig::new(AdmissionMode::Deadline, config(slots));
         let mut inside = Inside {
-            scheduler: Scheduler::new(config(), policy(), COST),
-            gate: Gate::new(gate_config, policy(), COST),
+            scheduler: Scheduler::new(config(slots), policy(), COST),
+            gate: Mutex::new(Gate::new(gate_config, policy(), COST)),
+            slots,
             now: Micros(0),
             next_id: 0,
         };
         for entered in 0..outstanding {
             if entered % 100 == 0 {
-                let timeline = Timeline::build(inside.now, &inside.scheduler);
-                inside.gate.install(inside.now, timeline, COST);
+                inside.install();
             }
-            inside.enter();
+            inside.enter(|_| ());
         }
         let mut steps = 0;
         while inside.has_prefill() && steps < 1_000 {
             inside.step();
             steps += 1;
         }
+        inside.install();
         inside
     }
 
-    /// One more request is admitted.
-    fn enter(&mut self) {
+    /// The gate, through the lock that the server takes for each admission too.
+    pub(crate) fn gate(&self) -> MutexGuard<'_, Gate> {
+        self.gate.lock().expect("nobody panics with the gate")
+    }
+
+    /// Builds a timeline and swaps it in; returns how long the gate was locked for it.
+    pub(crate) fn install(&self) -> Duration {
+        let timeline = Timeline::build(self.now, &self.scheduler);
+        let start = Instant::now();
+        let spent = self.gate().install(self.now, timeline, COST);
+        let took = start.elapsed();
+        drop(spent);
+        took
+    }
+
+    /// One more request is admitted, with what `change` makes of it. Returns when its last token is
+    /// forecast.
+    pub(crate) fn enter(&mut self, change: impl FnOnce(&mut Request)) -> Micros {
         let mut request = request(self.next_id, self.now);
         self.next_id += 1;
-        let admission = self.gate.admit(self.now, &mut request);
-        assert!(matches!(admission, Admission::Admit(_)), "{admission:?}");
+        change(&mut request);
+        let admission = self.gate().admit(self.now, &mut request);
+        let Admission::Admit(forecast) = admission else { panic!("{admission:?}") };
         self.scheduler.enqueue(&request);
+        forecast.last_token
     }
 
     /// Slots are free for sequences that wait.
     fn has_prefill(&self) -> bool {
         let counts = self.scheduler.counts();
-        counts.waiting > 0 && counts.running < config().max_num_seqs
+        counts.waiting > 0 && counts.running < self.slots
     }
 
     /// Plans and completes a step; who finishes is replaced. Returns how long planning took.
@@ -121,8 +152,8 @@ impl Inside {
             .collect();
         for event in self.scheduler.complete(self.now, &plan, &outcomes) {
             if let Event::RequestEnded(id, _) = event {
-                self.gate.finish(self.now, id, Terminal::Completed, &[], None, None);
-                self.enter();
+                self.gate().finish(self.now, id, Terminal::Completed, &[], None, None);
+                self.enter(|_| ());
             }
         }
         took
