@@ -15,7 +15,7 @@ use crate::sequence::Sequence;
 use crate::time::Micros;
 
 /// How many waiting sequences are tried when the head does not fit.
-const BYPASS_WINDOW: usize = 8;
+pub(crate) const BYPASS_WINDOW: usize = 8;
 
 /// How often a sequence is overtaken because it does not fit; after that the queue waits for it.
 const MAX_BYPASSES: u32 = 64;
@@ -238,6 +238,12 @@ impl Scheduler {
     fn growth(&self, seq: &Sequence) -> u32 {
         let peak = self.config.blocks_for(seq.peak_tokens());
         peak.saturating_sub(self.config.blocks_for(seq.computed))
+    }
+
+    /// Blocks that a running sequence holds or is expected to take, and gives back when it ends.
+    pub(crate) fn leaves(&self, seq: &Sequence) -> u32 {
+        let held = self.config.blocks_for(seq.computed) + self.growth(seq);
+        if seq.alone { held } else { held - seq.shared_blocks(self.config.block_size).min(held) }
     }
 
     /// Moves the sequence at place `i` of the queue into the running set, with its first chunk.

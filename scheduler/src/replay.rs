@@ -4,7 +4,8 @@
 //! slot and for the blocks of its peak), but time comes from the cost model and lengths from their
 //! predictions. Between two events (a prefill ends, a sequence finishes) steps differ only in the
 //! growing context, so they are one closed form: n sequences take at most about 2n events.
-//! Left out: preemption and bypass of the head.
+//! Left out: preemption, and that who starts after all siblings have ended finds no prompt to
+//! share.
 
 use alloc::collections::{BTreeMap, BinaryHeap};
 use alloc::vec::Vec;
@@ -13,6 +14,7 @@ use core::cmp::Reverse;
 use crate::columns::within_horizon;
 use crate::cost::StepLoad;
 use crate::delays::steps;
+use crate::planner::BYPASS_WINDOW;
 use crate::policy::{SchedulerPolicy, StepState, View};
 use crate::segments::{Gap, Segment, Segments, State};
 use crate::time::Micros;
@@ -60,8 +62,10 @@ pub(crate) struct Item {
     pub(crate) remaining: u32,
     /// Blocks at its peak, without those it shares.
     pub(crate) blocks: u32,
-    /// It shares the prompt of a sibling, and waits until that is computed.
-    pub(crate) follows: bool,
+    /// The item that computes the prompt which it shares, and which it waits for.
+    pub(crate) leader: Option<u32>,
+    /// It decodes, and yet has no token: one token of its prompt is left.
+    pub(crate) begins: bool,
 }
 
 impl Item {
@@ -95,12 +99,18 @@ pub(crate) struct Fate {
 pub(crate) struct Replay<'a> {
     rules: Rules<'a>,
     items: &'a [Item],
-    /// Items that hold a slot are those before this one (less the finished ones).
+    /// Items in the order in which they get their slots.
+    order: Vec<u32>,
+    /// Of this order, those before this place hold a slot (less the finished ones).
     started: usize,
-    /// The item whose prefill is next, and how much of it is done in the replay.
+    /// The place of the item whose prefill is next, and how much of it is done in the replay.
     head: usize,
     progress: u32,
+    /// The item that prefills as the step begins, and its tokens in the cache.
+    underway: (u32, u32),
     now: Segment,
+    /// Some item begins in the first step.
+    begins: bool,
     /// Finish steps of decoding items, above the item's number.
     finishing: BinaryHeap<Reverse<u64>>,
     /// Promised gaps of decoding latency work, with their counts.
@@ -124,10 +134,13 @@ impl<'a> Replay<'a> {
         let mut replay = Replay {
             rules,
             items,
+            order: (0..items.len() as u32).collect(),
             started: running,
             head: decoding,
             progress: 0,
+            underway: (u32::MAX, 0),
             now: Segment { time, state, ..Segment::default() },
+            begins: items[..decoding].iter().any(|item| item.begins),
             finishing: BinaryHeap::with_capacity(
                 items.len().min(rules.view.config.slots() as usize),
             ),
@@ -152,11 +165,12 @@ impl<'a> Replay<'a> {
             }
             if self.head_may_run() {
                 self.prefill();
-            } else if let Some(finish) = self.next_finish() {
-                self.advance(finish - self.now.step, 0, 0);
+            } else if let Some(event) = self.next_event() {
+                self.advance(event - self.now.step, &Prefill::default());
             } else {
                 break;
             }
+            self.begin();
             self.retire();
         }
         (self.fates, self.segments)
@@ -167,84 +181,119 @@ impl<'a> Replay<'a> {
         within_horizon(self.now.time.minus(self.rules.view.now).0)
     }
 
-    fn next_finish(&self) -> Option<u32> {
-        self.finishing.peek().map(|Reverse(packed)| (packed >> 32) as u32)
+    /// The step after which somebody who decodes finishes, or the first one if somebody begins.
+    fn next_event(&self) -> Option<u32> {
+        let finish = self.finishing.peek().map(|Reverse(packed)| (packed >> 32) as u32);
+        if self.begins { finish.map(|finish| finish.min(1)) } else { finish }
     }
 
-    /// The head holds a slot, or takes one now.
+    /// After the first step: those who had no token have one now.
+    fn begin(&mut self) {
+        if !core::mem::take(&mut self.begins) {
+            return;
+        }
+        let (first, first_step) = (self.elapsed(), steps(self.now.step));
+        for (fate, item) in self.fates.iter_mut().zip(self.items) {
+            if item.begins {
+                (fate.first, fate.first_step) = (first, first_step);
+            }
+        }
+    }
+
+    /// The head holds a slot, or somebody takes one now: the first of the next few that can, who
+    /// becomes the head.
     fn head_may_run(&mut self) -> bool {
-        let Some(item) = self.items.get(self.head) else { return false };
         if self.head < self.started {
             return true;
         }
-        let state = &mut self.now.state;
-        let full = state.running >= self.rules.view.config.slots();
-        if full || !self.rules.has_blocks(state, item.blocks) {
+        if self.now.state.running >= self.rules.view.config.slots() {
             return false;
         }
+        let window = &self.order[self.head..];
+        let window = &window[..window.len().min(BYPASS_WINDOW)];
+        let Some(chosen) = window.iter().position(|i| self.may_start(*i as usize)) else {
+            return false;
+        };
+        self.order[self.head..=self.head + chosen].rotate_right(1);
+        let i = self.head_item();
+        let state = &mut self.now.state;
         state.running += 1;
-        state.used_blocks = state.used_blocks.saturating_add(item.blocks);
-        self.fates[self.head].start = self.elapsed();
+        state.used_blocks = state.used_blocks.saturating_add(self.items[i].blocks);
+        self.fates[i].start = self.elapsed();
         self.started = self.head + 1;
         true
     }
 
+    /// Whether an item has its blocks, and the prompt that it shares.
+    fn may_start(&self, i: usize) -> bool {
+        let item = &self.items[i];
+        let computed = |leader: u32| {
+            let underway = self.underway.0 == leader && self.underway.1 >= item.done;
+            underway || self.fates[leader as usize].first_step > 0
+        };
+        item.leader.is_none_or(computed) && self.rules.has_blocks(&self.now.state, item.blocks)
+    }
+
+    fn head_item(&self) -> usize {
+        self.order[self.head] as usize
+    }
+
     /// Either several full chunks of the head, or one step that completes it and perhaps others.
     fn prefill(&mut self) {
-        let item = self.items[self.head];
+        let i = self.head_item();
+        let item = self.items[i];
         let start = item.done + self.progress;
+        self.underway = (i as u32, start);
         let budget = self.rules.prefill_budget(self.now.time, &self.now.state, start);
         let left = item.todo - self.progress;
         if left > budget {
             let mut steps = (left - 1) / budget;
-            if let Some(finish) = self.next_finish() {
-                steps = steps.min(finish - self.now.step);
+            if let Some(event) = self.next_event() {
+                steps = steps.min(event - self.now.step);
             }
             self.progress += steps * budget;
-            self.advance(steps, budget, span(start, start + steps * budget));
+            let span = span(start, start + steps * budget);
+            self.advance(steps, &Prefill { tokens: budget, span, ..Prefill::default() });
         } else {
             self.complete_prefills(budget);
         }
     }
 
     fn complete_prefills(&mut self, budget: u32) {
-        let (mut left, mut spans) = (budget, 0);
+        let (mut left, mut prefill) = (budget, Prefill::default());
         let first = self.head;
-        while left > 0 && !self.waits_for_sibling(first) && self.head_may_run() {
-            let item = self.items[self.head];
+        while left > 0 && self.head_may_run() {
+            let i = self.head_item();
+            let item = self.items[i];
             let len = (item.todo - self.progress).min(left);
             let start = item.done + self.progress;
-            spans += span(start, start + len);
+            prefill.add(start, len);
             left -= len;
             self.progress += len;
             if self.progress < item.todo {
                 break;
             }
-            self.fates[self.head].leftover = left;
+            self.fates[i].leftover = left;
             self.head += 1;
             self.progress = 0;
         }
-        self.advance(1, budget - left, spans);
-        for i in first..self.head {
+        self.advance(1, &prefill);
+        for place in first..self.head {
+            let i = self.order[place] as usize;
             self.fates[i].first = self.elapsed();
             self.fates[i].first_step = steps(self.now.step);
             self.begin_decode(i);
         }
     }
 
-    /// The head shares the prompt of one whose prefill ends in this step, which began with `first`.
-    fn waits_for_sibling(&self, first: usize) -> bool {
-        self.head > first && self.items.get(self.head).is_some_and(|item| item.follows)
-    }
-
-    /// `steps` equal steps with `prefill_tokens` each.
-    fn advance(&mut self, steps: u32, prefill_tokens: u32, prefill_span: u64) {
+    /// `steps` equal steps with the same prefill work each; its spans are those of all of them.
+    fn advance(&mut self, steps: u32, prefill: &Prefill) {
         let state = &mut self.now.state;
         let load = StepLoad {
-            decode_seqs: state.decode_seqs,
-            context_tokens: state.context_tokens,
-            prefill_tokens,
-            prefill_span,
+            decode_seqs: state.decode_seqs + prefill.singles,
+            context_tokens: state.context_tokens + prefill.single_context,
+            prefill_tokens: prefill.tokens,
+            prefill_span: prefill.span,
         };
         self.now.time = self.now.time.plus(self.rules.view.cost.steps(steps, &load));
         self.now.step += steps;
@@ -288,6 +337,27 @@ impl<'a> Replay<'a> {
                     state.tightest_tpot = Gap::new(self.gaps.keys().next().copied());
                 }
             }
+        }
+    }
+}
+
+/// Prefill work of a step. A chunk of one token costs what a decoding sequence costs.
+#[derive(Clone, Copy, Default)]
+struct Prefill {
+    tokens: u32,
+    span: u64,
+    singles: u32,
+    single_context: u64,
+}
+
+impl Prefill {
+    fn add(&mut self, start: u32, len: u32) {
+        if len == 1 {
+            self.singles += 1;
+            self.single_context += u64::from(start) + 1;
+        } else {
+            self.tokens += len;
+            self.span += span(start, start + len);
         }
     }
 }

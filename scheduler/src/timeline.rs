@@ -97,8 +97,8 @@ impl Timeline {
         let mut found = Found::with_capacity(sequences);
         line.collect_running(scheduler, &mut found);
         line.collect_waiting(scheduler, &mut found);
-        let used =
-            scheduler.kv.num_blocks() - scheduler.kv.num_free() + scheduler.committed_blocks();
+        let held = scheduler.kv.num_blocks() - scheduler.kv.num_free();
+        let used = (held + scheduler.committed_blocks()).saturating_sub(found.freed);
         let rules = Rules { view: scheduler.view(base), policy: &*scheduler.policy };
         let replay = Replay::new(rules, &found.items, line.decoding, line.fixed, used);
         let (fates, segments) = replay.run();
@@ -116,14 +116,15 @@ impl Timeline {
             match seq.after_step(self.base) {
                 Some(after) if after.pending() == 1 => {
                     let blocks = scheduler.config.blocks_for(after.peak_tokens());
-                    self.collect(
-                        &after,
-                        Item { todo: 0, ..item(&after, after.computed, blocks) },
-                        found,
-                    );
+                    let begins = after.first_token.is_none();
+                    let item = item(&after, after.computed, blocks);
+                    self.collect(&after, Item { todo: 0, begins, ..item }, found);
                 }
                 Some(after) => prefilling.push((rank(scheduler, &after, self.base), after)),
-                None => self.leaving.push(seq.id.request),
+                None => {
+                    self.leaving.push(seq.id.request);
+                    found.freed += scheduler.leaves(seq);
+                }
             }
         }
         self.decoding = self.entries.len();
@@ -147,21 +148,31 @@ impl Timeline {
             order.sort_unstable_by_key(key);
         }
         let block_size = scheduler.config.block_size;
-        let mut before: Option<&Sequence> = None;
-        let mut shared_before = false;
+        // The last sequence that computes its prompt itself, and its place among the entries.
+        let mut computing: Option<(&Sequence, u32)> = None;
         for seq in order.into_iter().map(|i| &waiting[i]) {
             let same =
                 |other: &Sequence| (other.id.request, other.prompt) == (seq.id.request, seq.prompt);
-            let after_sibling = before.is_some_and(same);
-            let shares = after_sibling || scheduler.siblings(seq).next().is_some();
+            let ahead = computing.filter(|(other, _)| same(other)).map(|(_, i)| i);
+            let running = scheduler.siblings(seq).next().is_some();
+            let leader = if running { self.prefilling(seq.id.request) } else { ahead };
+            let shares = running || ahead.is_some();
             let blocks = if shares { seq.shared_blocks(block_size) } else { 0 };
             let own = scheduler.config.blocks_for(seq.peak_tokens()) - blocks;
-            let follows = after_sibling && !shared_before;
-            let item = Item { follows, ..item(seq, blocks * block_size, own) };
+            let leader = leader.filter(|_| blocks > 0);
+            let item = Item { leader, ..item(seq, blocks * block_size, own) };
+            if !shares {
+                computing = Some((seq, self.entries.len() as u32));
+            }
             self.collect(seq, item, found);
             self.waiting[seq.class.index()] += 1;
-            (before, shared_before) = (Some(seq), shares);
         }
+    }
+
+    /// The entry of a request that runs and still prefills.
+    fn prefilling(&self, id: RequestId) -> Option<u32> {
+        let found = self.entries[self.decoding..self.fixed].iter().position(|entry| entry.id == id);
+        found.map(|i| (self.decoding + i) as u32)
     }
 
     fn collect(&mut self, seq: &Sequence, item: Item, found: &mut Found) {
@@ -273,11 +284,14 @@ impl Timeline {
 struct Found {
     items: Vec<Item>,
     promises: Vec<Promise>,
+    /// Blocks of those whose last token the step in flight brings.
+    freed: u32,
 }
 
 impl Found {
     fn with_capacity(sequences: usize) -> Found {
-        Found { items: Vec::with_capacity(sequences), promises: Vec::with_capacity(sequences) }
+        let (items, promises) = (Vec::with_capacity(sequences), Vec::with_capacity(sequences));
+        Found { items, promises, freed: 0 }
     }
 }
 
@@ -297,5 +311,6 @@ fn item(seq: &Sequence, done: u32, blocks: u32) -> Item {
     let gap =
         if seq.class == Class::Latency { Gap::new(seq.deadline.tpot) } else { Gap::default() };
     let todo = seq.known() - done;
-    Item { gap, done, todo, remaining: seq.remaining(), blocks, follows: false }
+    let remaining = seq.remaining();
+    Item { gap, done, todo, remaining, blocks, leader: None, begins: false }
 }

@@ -1,5 +1,7 @@
 //! A scheduler and a gate with a given number of requests inside.
 
+#![allow(dead_code, reason = "not every benchmark needs all of it")]
+
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
