@@ -72,34 +72,50 @@ fn quantiles() {
     }
 }
 
-/// Refuses as fast as it can: requests that miss their own deadline, and requests that would break
-/// a promise with nothing to spare. All are looked up, the second ones checked against everybody.
+/// Refuses as fast as it can: requests that miss their own deadline, and requests that would go
+/// before one with nothing to spare. All are looked up, the second ones checked against everybody.
 fn storm(outstanding: u64) {
     let mut inside = Inside::new(outstanding - 1);
-    let mut probe = request(inside.next_id, inside.now);
-    let Admission::Admit(forecast) = inside.gate().admit(inside.now, &mut probe) else {
-        panic!("its deadline is far away");
-    };
-    let now = inside.now;
-    inside.gate().finish(now, probe.id, Terminal::Cancelled, &[], None, None);
-    inside.enter(|request| request.deadline.last_token = Some(forecast.last_token));
-    for (rule, seconds) in [(Rule::Own, 40), (Rule::Harm, 72_000)] {
-        let due = now.plus(Micros(seconds * 1_000_000));
-        let mut candidates: Vec<_> =
-            (1..=REFUSALS).map(|i| request(inside.next_id + i, now)).collect();
-        for candidate in &mut candidates {
-            candidate.deadline = Deadline { last_token: Some(due), ..Deadline::default() };
-        }
+    let tight = tightest(&inside);
+    inside.enter(|request| request.deadline = by(tight));
+    for (rule, early) in [(Rule::Own, 60_000_000), (Rule::Harm, 16_000_000)] {
+        let small = |i: u64| {
+            let mut request = request(inside.next_id + i, inside.now);
+            request.sequences[0].output.max = 10;
+            request.deadline = by(tight.minus(Micros(early)));
+            request
+        };
+        let mut candidates: Vec<_> = (1..=REFUSALS).map(small).collect();
         let start = Instant::now();
         for candidate in &mut candidates {
-            let admission = inside.gate().admit(now, candidate);
-            assert!(
-                matches!(admission, Admission::Shed(shed) if shed.rule == rule),
-                "{admission:?}"
-            );
+            let admission = inside.gate().admit(inside.now, candidate);
+            let refused = matches!(admission, Admission::Shed(shed) if shed.rule == rule);
+            assert!(refused, "{admission:?}");
         }
         let per_second = REFUSALS as f64 / start.elapsed().as_secs_f64();
         println!("refuse   {outstanding:>6} outstanding: {per_second:>9.0} a second, by {rule:?}");
+    }
+}
+
+fn by(last_token: Micros) -> Deadline {
+    Deadline { last_token: Some(last_token), ..Deadline::default() }
+}
+
+/// The earliest deadline that the next request can be promised, which moves it to the front.
+fn tightest(inside: &Inside) -> Micros {
+    let mut due = inside.now.plus(Micros(72_000_000_000));
+    loop {
+        let mut probe = request(inside.next_id, inside.now);
+        probe.deadline = by(due);
+        let Admission::Admit(forecast) = inside.gate().admit(inside.now, &mut probe) else {
+            return due;
+        };
+        inside.gate().finish(inside.now, probe.id, Terminal::Cancelled, &[], None, None);
+        inside.install();
+        if forecast.last_token >= due {
+            return due;
+        }
+        due = forecast.last_token;
     }
 }
 

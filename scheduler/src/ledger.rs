@@ -195,7 +195,7 @@ fn make_room<T>(list: &mut Vec<T>) {
     }
 }
 
-fn push_lean<T>(list: &mut Vec<T>, item: T) {
+pub(crate) fn push_lean<T>(list: &mut Vec<T>, item: T) {
     make_room(list);
     list.push(item);
 }

@@ -14,6 +14,7 @@ use alloc::vec::Vec;
 use crate::class::ClassTable;
 use crate::cost::CostModel;
 use crate::kv::KvBlocks;
+use crate::ledger::push_lean;
 use crate::length::Lengths;
 use crate::plan::{Event, SeqOutcome, StepPlan};
 use crate::policy::{Rank, SchedulerPolicy, View};
@@ -142,7 +143,7 @@ impl Scheduler {
             let mut seq = Sequence::new(request, index);
             let rank = self.policy.rank(&self.view(request.arrival), &seq);
             seq.rank = rank.unwrap_or(Rank::LAST);
-            self.waiting.push(seq);
+            push_lean(&mut self.waiting, seq);
         }
     }
 

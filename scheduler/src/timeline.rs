@@ -57,7 +57,7 @@ pub struct Timeline {
     /// First and last token of each entry without delays by insertions since the build.
     pub(crate) built: Vec<(i32, i32)>,
     pub(crate) segments: Segments,
-    /// Entries in order of request.
+    /// Entries in order of request, until their slots in the ledger are known.
     by_id: Vec<u32>,
     /// Requests whose last tokens the step in flight brings, in order.
     leaving: Vec<RequestId>,
@@ -256,17 +256,18 @@ impl Timeline {
         }
     }
 
-    /// The scheduler knew this request when the timeline was built.
+    /// The scheduler knew this request when the timeline was built (until entries are resolved).
     pub(crate) fn contains(&self, id: RequestId) -> bool {
         let of = |i: &u32| self.entries[*i as usize].id;
         self.by_id.binary_search_by_key(&id, of).is_ok() || self.leaving.binary_search(&id).is_ok()
     }
 
-    /// Gives each entry the slot of its request in the ledger. `slots` is in order of request.
+    /// Gives each entry the slot of its request in the ledger. `slots` is in order of request. Then
+    /// that order is not needed any more.
     pub(crate) fn resolve(&mut self, slots: impl Iterator<Item = (RequestId, u32)>) {
         let mut slots = slots.peekable();
-        for i in &self.by_id {
-            let entry = &mut self.entries[*i as usize];
+        for i in core::mem::take(&mut self.by_id) {
+            let entry = &mut self.entries[i as usize];
             while slots.next_if(|(id, _)| *id < entry.id).is_some() {}
             if let Some((_, slot)) = slots.peek().filter(|(id, _)| *id == entry.id) {
                 entry.slot = *slot;
