@@ -191,6 +191,12 @@ impl Gate {
         self.margins[class.index()].permille(true)
     }
 
+    /// What it has learned of output lengths.
+    #[cfg(test)]
+    pub(crate) const fn lengths(&self) -> &Lengths {
+        &self.lengths
+    }
+
     fn rules(&self, now: Micros) -> Rules<'_> {
         let view = View { now, config: &self.config.scheduler, cost: &self.cost };
         Rules { view, policy: &*self.policy }

@@ -109,4 +109,6 @@ fn octave(tokens: u32) -> u32 {
 }
 
 #[cfg(test)]
+mod cold;
+#[cfg(test)]
 mod tests;
