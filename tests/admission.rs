@@ -8,8 +8,8 @@ use tokio::task::JoinSet;
 
 /// A slow simulated machine: a prompt of 100 tokens takes a tenth of a second, so that a handful of
 /// requests is more than a second can hold.
-const SLOW: &str = "[simulated]\nfixed_us = 1000\nper_seq_us = 500\nper_prefill_token_us = 1000\n\
-    noise_permille = 0\n";
+const SLOW: &str = "[simulated]\nnoise_permille = 0\n[simulated.cost]\nfixed_ns = 1_000_000\n\
+    per_seq_ns = 500_000\nper_prefill_token_ns = 1_000_000\n";
 
 fn slow(config: &str, args: &[&str]) -> Arc<Server> {
     let args = [&["--runner", "simulated"], args].concat();

@@ -10,6 +10,7 @@ mod errors;
 mod journal;
 mod metrics;
 mod openai_shapes;
+mod profiles;
 mod record;
 mod shutdown;
 mod startup_errors;

@@ -15,7 +15,8 @@ fn long_stream() -> String {
 }
 
 fn simulated(args: &[&str]) -> Server {
-    let cost = "[simulated]\nfixed_us = 1000\nper_seq_us = 0\nper_prefill_token_us = 10\n";
+    let cost =
+        "[simulated.cost]\nfixed_ns = 1_000_000\nper_seq_ns = 0\nper_prefill_token_ns = 10_000\n";
     Server::configured(cost, &[&["--runner", "simulated", "--slo-tpot", "none"], args].concat())
 }
 

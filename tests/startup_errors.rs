@@ -93,10 +93,32 @@ fn a_value_that_makes_no_sense() {
 }
 
 #[test]
+fn a_profile_that_is_none() {
+    let profile = "version = 1\nname = \"x\"\n[cost]\nfixed_ns = -5\nper_seq_ns = 1\n\
+        per_context_token_ps = 1\nper_prefill_token_ns = 1\nper_prefill_span_ps = 1\n";
+    for (text, expected) in [
+        (profile, "-5"),
+        (&profile.replace("-5", "1_000_000_000_000_000"), "would take"),
+        (&profile.replace("version = 1", "version = 3"), "version 3"),
+        ("hello", "is not a profile"),
+    ] {
+        let file = file(".toml", text.as_bytes());
+        let path = file.path().to_string_lossy();
+        check(&["--runner", "simulated", "--profile", &path], &[&path, expected]);
+    }
+    check(&["--runner", "simulated", "--profile", "/no/such.toml"], &["/no/such.toml"]);
+}
+
+#[test]
 fn help_teaches() {
-    let (status, text) = run(&["serve", "--help"]);
-    assert!(status.success());
-    for part in ["--slo-ttft", "--admission", "Examples:", "curl"] {
-        assert!(text.contains(part), "no {part:?} in the help");
+    for (command, parts) in [
+        ("serve", ["--slo-ttft", "--admission", "Examples:", "curl"]),
+        ("calibrate", ["--output", "--budget", "Examples:", "sluice serve --profile"]),
+    ] {
+        let (status, text) = run(&[command, "--help"]);
+        assert!(status.success());
+        for part in parts {
+            assert!(text.contains(part), "no {part:?} in the help of {command}");
+        }
     }
 }

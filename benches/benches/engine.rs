@@ -113,6 +113,7 @@ fn overhead(criterion: &mut Criterion) {
             policy: "deadline".into(),
             eos: vec![2],
             record: None,
+            cost: None,
         };
         let (spent, steps) = (Arc::new(AtomicU64::new(0)), Arc::new(Steps::default()));
         let mut row = vec![0.0; vocab_size];

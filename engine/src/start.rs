@@ -40,6 +40,8 @@ pub struct Config {
     pub eos: Vec<u32>,
     /// Where to record what gate and scheduler are asked and decide, if at all.
     pub record: Option<record::Options>,
+    /// What a step costs, if that is known already; it is measured otherwise.
+    pub cost: Option<CostModel>,
 }
 
 /// Why the engine did not start.
@@ -64,8 +66,8 @@ pub enum EngineError {
     Thread(String),
 }
 
-/// Measures the runner and starts the engine thread. `progress` gets one line for each stage of the
-/// measurement.
+/// Measures the runner, unless its cost is known, and starts the engine thread. `progress` gets one
+/// line for each stage of the measurement.
 ///
 /// # Errors
 /// See [`EngineError`].
@@ -80,8 +82,11 @@ pub fn start(
             .ok_or_else(|| EngineError::UnknownPolicy(config.policy.clone()))
     };
     let (gate_policy, policy) = (policy()?, policy()?);
-    let cost = calibrate::measure(&mut *runner, progress)
-        .map_err(|error| EngineError::Calibration(error.to_string()))?;
+    let cost = match config.cost {
+        Some(cost) => cost,
+        None => calibrate::measure(&mut *runner, progress)
+            .map_err(|error| EngineError::Calibration(error.to_string()))?,
+    };
     let limits = runner.limits();
     let classes = fill_in_auto(config.classes, &cost, limits.max_model_len);
     let settings = SchedulerConfig {

@@ -1,11 +1,15 @@
 //! The command line. What is typed here becomes a TOML table that [`crate::config`] lays over the
 //! file; nothing is interpreted twice.
 
+mod calibrate;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
+
+pub use calibrate::Calibrate;
 
 use crate::class::ClassName;
 use crate::config::{
@@ -30,6 +34,8 @@ pub enum Command {
     Serve(Box<Serve>),
     /// Replay what `serve --record` has written
     Replay(Replay),
+    /// Measure the cost of a step and write it to a profile
+    Calibrate(Box<Calibrate>),
     /// Print the version
     Version,
 }
@@ -40,6 +46,8 @@ Examples:
   sluice serve ./Qwen3-0.6B --port 9000          a directory in Hugging Face layout
   sluice serve model.gguf --slo-ttft 800ms       promise the first token within 800 ms
   sluice serve --runner simulated                no model at all: try admission out
+  sluice serve --runner simulated --profile profiles/h100-llama-3.1-8b.toml
+                                                 the same with the costs of an H100
   sluice serve --admission none --scheduling-policy fcfs
                                                  the FIFO baseline, for comparison
   sluice serve --config sluice.toml --print-config
@@ -159,6 +167,12 @@ pub struct ModelFlags {
     #[arg(long, env = "SLUICE_RUNNER")]
     #[serde(skip_serializing_if = "Option::is_none")]
     runner: Option<RunnerKind>,
+
+    /// Take the cost of a step from this file, written by `sluice calibrate`, instead of measuring
+    /// it at start; the simulated runner takes its sizes from it as well
+    #[arg(long, value_name = "FILE", env = "SLUICE_PROFILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<PathBuf>,
 
     /// Threads that compute [default: one per core]
     #[arg(long, value_name = "N", env = "SLUICE_THREADS")]

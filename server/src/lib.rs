@@ -8,6 +8,7 @@ pub mod api;
 pub mod app;
 pub mod auth;
 pub mod body;
+pub mod calibrate;
 pub mod class;
 pub mod cli;
 pub mod config;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use server::cli::{Cli, Command};
-use server::{log, serve};
+use server::{calibrate, log, serve};
 
 fn main() -> ExitCode {
     match run(Cli::parse()) {
@@ -23,6 +23,10 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
         Command::Replay(replay) => return replay.run(),
+        Command::Calibrate(calibrate) => {
+            calibrate::run(&calibrate)?;
+            return Ok(ExitCode::SUCCESS);
+        }
         Command::Serve(serve) => serve,
     };
     let config = serve.resolve()?;

@@ -31,9 +31,9 @@ impl Server {
     /// default so that tests need not wait, with `args` behind its own arguments.
     #[must_use]
     pub fn simulated(args: &[&str]) -> Self {
-        let cost = "fixed_us = 200\nper_seq_us = 20\nper_prefill_token_us = 10";
+        let cost = "fixed_ns = 200_000\nper_seq_ns = 20_000\nper_prefill_token_ns = 10_000";
         Self::configured(
-            &format!("[simulated]\n{cost}\n"),
+            &format!("[simulated.cost]\n{cost}\n"),
             &[&["--runner", "simulated"], args].concat(),
         )
     }

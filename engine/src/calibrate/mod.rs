@@ -8,7 +8,7 @@ mod fit;
 mod measure;
 mod online;
 
-pub use measure::measure;
+pub use measure::{MeasuredPoint, Measurement, measure, measure_thoroughly};
 pub use online::Calibrator;
 
 use scheduler::{CostModel, Micros, StepLoad};

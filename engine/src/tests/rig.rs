@@ -171,6 +171,7 @@ impl Rig {
             policy: "deadline".into(),
             eos: vec![EOS],
             record,
+            cost: None,
         };
         let cost = CostModel {
             fixed_ns: 0,

@@ -43,7 +43,8 @@ impl Answer {
 
 /// Steps that take no time, unless `text` says otherwise.
 pub(crate) fn config(text: &str) -> Config {
-    let fast = "fixed_us = 100\nper_seq_us = 1\nper_context_token_ns = 0\nper_prefill_token_us = 1";
+    let fast = "[cost]\nfixed_ns = 100_000\nper_seq_ns = 1_000\nper_context_token_ps = 0\n\
+                per_prefill_token_ns = 1_000";
     let mut flags: toml::Table = text.parse().expect("test TOML");
     flags.insert("runner".into(), "simulated".into());
     if !flags.contains_key("simulated") {
@@ -54,7 +55,10 @@ pub(crate) fn config(text: &str) -> Config {
 
 /// An answer of this server takes a minute, unless somebody ends it.
 pub(crate) fn slow() -> Config {
-    config("[class.latency]\nslo_tpot = \"none\"\n[simulated]\nfixed_us = 15_000\nper_seq_us = 0")
+    config(
+        "[class.latency]\nslo_tpot = \"none\"\n[simulated.cost]\nfixed_ns = 15_000_000\n\
+            per_seq_ns = 0",
+    )
 }
 
 pub(crate) fn start(config: &Config) -> Arc<App> {

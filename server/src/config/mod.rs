@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use engine::profile::{Costs, Limits, Profile};
 use serde::{Deserialize, Serialize};
 
 pub use units::{ByteSize, Safety, Target, duration};
@@ -52,6 +53,10 @@ pub struct Config {
     pub threads: Option<usize>,
     /// What computes.
     pub runner: RunnerKind,
+    /// File with the cost of a step, from `sluice calibrate`; absent means that it is measured at
+    /// start. The simulated runner takes its cost and sizes from it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<PathBuf>,
     /// How the gate decides.
     pub admission: Admission,
     /// Who runs next.
@@ -187,20 +192,17 @@ pub struct Alias {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Simulated {
-    /// Cost of any step, microseconds.
-    pub fixed_us: u64,
-    /// Cost of a decoding sequence, microseconds.
-    pub per_seq_us: u64,
-    /// Cost of a context token read, nanoseconds.
-    pub per_context_token_ns: u64,
-    /// Cost of a prefill token, microseconds.
-    pub per_prefill_token_us: u64,
+    /// What a step costs.
+    #[serde(deserialize_with = "simulated_cost")]
+    pub cost: Costs,
     /// Standard deviation of the noise on each step, per mille.
     pub noise_permille: u32,
     /// Seed of noise and tokens.
     pub seed: u64,
-    /// KV blocks of 32 tokens.
+    /// KV blocks.
     pub num_blocks: u32,
+    /// Tokens per block.
+    pub block_size: u32,
 }
 
 impl Default for Config {
@@ -219,6 +221,7 @@ impl Default for Config {
             weights: Weights::Auto,
             threads: None,
             runner: RunnerKind::Cpu,
+            profile: None,
             admission: Admission::Deadline,
             scheduling_policy: scheduler::policy::NAMES[0].into(),
             overload_status: 429,
@@ -262,22 +265,27 @@ impl Default for Classes {
 impl Default for Simulated {
     fn default() -> Simulated {
         Simulated {
-            fixed_us: 5_000,
-            per_seq_us: 1_500,
-            per_context_token_ns: 10,
-            per_prefill_token_us: 1_300,
+            cost: Costs {
+                fixed_ns: 5_000_000,
+                per_seq_ns: 1_500_000,
+                per_context_token_ps: 10_000,
+                per_prefill_token_ns: 1_300_000,
+                per_prefill_span_ps: 0,
+            },
             noise_permille: 20,
             seed: 0,
             num_blocks: 2_048,
+            block_size: 32,
         }
     }
 }
 
-/// A class table in a file may be partial: what it leaves out keeps that class's default.
-fn class_settings<'de, D: serde::Deserializer<'de>>(
-    deserializer: D,
-    default: &ClassSettings,
-) -> Result<ClassSettings, D::Error> {
+/// A table in a file may be partial: what it leaves out keeps its default.
+fn over_default<'de, D, T>(deserializer: D, default: &T) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Serialize + serde::de::DeserializeOwned,
+{
     use serde::de::Error;
     let said = toml::Table::deserialize(deserializer)?;
     let mut all = toml::Table::try_from(default).map_err(D::Error::custom)?;
@@ -288,11 +296,33 @@ fn class_settings<'de, D: serde::Deserializer<'de>>(
 }
 
 fn latency_settings<'de, D: serde::Deserializer<'de>>(d: D) -> Result<ClassSettings, D::Error> {
-    class_settings(d, &Classes::default().latency)
+    over_default(d, &Classes::default().latency)
 }
 
 fn throughput_settings<'de, D: serde::Deserializer<'de>>(d: D) -> Result<ClassSettings, D::Error> {
-    class_settings(d, &Classes::default().throughput)
+    over_default(d, &Classes::default().throughput)
+}
+
+fn simulated_cost<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Costs, D::Error> {
+    over_default(d, &Simulated::default().cost)
+}
+
+/// What the simulated runner takes from a profile unless something else is said.
+fn simulated_by(profile: &Profile) -> anyhow::Result<toml::Table> {
+    let mut table = toml::Table::new();
+    let mut simulated = toml::Table::new();
+    simulated.insert("cost".into(), toml::Value::try_from(profile.cost)?);
+    if let Some(Limits { num_blocks, block_size, .. }) = profile.limits {
+        simulated.insert("num_blocks".into(), num_blocks.into());
+        simulated.insert("block_size".into(), block_size.into());
+    }
+    if let Some(limits) = profile.limits {
+        table.insert("max_model_len".into(), limits.max_model_len.into());
+        table.insert("max_num_seqs".into(), limits.max_num_seqs.into());
+        table.insert("max_num_batched_tokens".into(), limits.max_num_batched_tokens.into());
+    }
+    table.insert("simulated".into(), simulated.into());
+    Ok(table)
 }
 
 /// Lays `over` over `base`, table by table.
@@ -308,7 +338,7 @@ fn merge(base: &mut toml::Table, over: toml::Table) {
 }
 
 impl Config {
-    /// Reads `file` if there is one, lays `flags` (what the command line and the environment said)
+    /// Reads `file` if there is one (and below it the profile of a simulated runner), lays `flags` (what the command line and the environment said)
     /// over it, and checks the result.
     ///
     /// # Errors
@@ -319,6 +349,13 @@ impl Config {
             Some(path) => read_table(path)?,
         };
         merge(&mut table, flags);
+        if table.get("runner").and_then(toml::Value::as_str) == Some("simulated")
+            && let Some(path) = table.get("profile").and_then(toml::Value::as_str)
+        {
+            let mut base = simulated_by(&Profile::read(Path::new(path))?)?;
+            merge(&mut base, table);
+            table = base;
+        }
         let config: Config = table.try_into().context("bad configuration")?;
         config.check()?;
         Ok(config)
@@ -339,6 +376,10 @@ impl Config {
             "max_num_batched_tokens must be at least max_num_seqs and at most 1048576"
         );
         ensure!(self.max_model_len.is_none_or(|n| n >= 2), "max_model_len must be at least 2");
+        ensure!(
+            (1..=1_024).contains(&self.simulated.block_size),
+            "simulated.block_size must be 1 to 1024"
+        );
         ensure!(self.threads.is_none_or(|n| (1..=1_024).contains(&n)), "threads must be 1 to 1024");
         ensure!(
             matches!(self.overload_status, 429 | 503 | 529),

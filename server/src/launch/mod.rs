@@ -1,6 +1,7 @@
 //! From a configuration to a running service: open the model, size the KV pool, load the weights,
 //! measure, start the engine.
 
+mod calibrate;
 mod classes;
 mod kv;
 mod memory;
@@ -12,12 +13,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context;
-use engine::record;
+use engine::{Profile, record};
 use models::{ChatTemplate, ModelRunner, RunnerLimits, Tokenizer};
 use scheduler::{AdmissionMode, RetryConfig};
 use tokio::sync::{Semaphore, watch};
 
-use crate::config::{Admission, Config};
+use crate::config::{Admission, Config, RunnerKind};
 use crate::error::OverloadStatus;
 use crate::journal::Journal;
 use crate::metrics::observer::Reporter;
@@ -27,6 +28,7 @@ use crate::state::{Model, Service};
 
 use progress::Progress;
 
+pub use calibrate::calibrate;
 pub use summary::Summary;
 
 /// Large requests that are encoded at a time; the others wait.
@@ -70,8 +72,12 @@ pub fn launch(config: &Config) -> anyhow::Result<(Service, Summary)> {
     let journal = Journal::start();
     let reporter = Reporter { metrics: Arc::clone(&metrics), journal: Arc::clone(&journal) };
 
+    let profile = config.profile.as_deref().map(Profile::read).transpose()?;
+    if let Some(profile) = &profile {
+        warn_of_differences(profile, config, runner_name, model.name());
+    }
     progress.stage("measuring the cost of a step");
-    let settings = engine_config(config, model.name(), eos);
+    let settings = engine_config(config, model.name(), eos, profile.as_ref());
     let engine =
         engine::start(runner, settings, Arc::new(reporter), &mut |line| progress.stage(line))
             .context("cannot start the engine")?;
@@ -84,6 +90,7 @@ pub fn launch(config: &Config) -> anyhow::Result<(Service, Summary)> {
         kv_bytes,
         classes: engine.classes(),
         cost: engine.cost(),
+        profile: profile.map(|profile| profile.name),
         admission: config.admission,
         open: config.api_key.is_empty(),
         took: began.elapsed(),
@@ -103,7 +110,38 @@ pub fn launch(config: &Config) -> anyhow::Result<(Service, Summary)> {
     Ok((service, summary))
 }
 
-fn engine_config(config: &Config, model: &str, eos: Vec<u32>) -> engine::Config {
+/// A profile may have been measured on something else than what is served.
+fn warn_of_differences(profile: &Profile, config: &Config, runner: &str, model: &str) {
+    if config.runner == RunnerKind::Simulated {
+        return;
+    }
+    let threads = runner::threads(config).to_string();
+    let measured = &profile.provenance;
+    let measured_threads = measured.threads.map(|threads| threads.to_string());
+    for (what, measured, served) in [
+        ("model", measured.model.as_deref(), model),
+        ("runner", measured.runner.as_deref(), runner),
+        ("threads", measured_threads.as_deref(), threads.as_str()),
+    ] {
+        let measured = measured.unwrap_or("unknown");
+        if measured != served {
+            tracing::warn!(
+                profile = profile.name,
+                measured,
+                served,
+                "the profile was measured with another {what}; forecasts will be wrong until the \
+                 refit has corrected them"
+            );
+        }
+    }
+}
+
+fn engine_config(
+    config: &Config,
+    model: &str,
+    eos: Vec<u32>,
+    profile: Option<&Profile>,
+) -> engine::Config {
     engine::Config {
         max_num_seqs: config.max_num_seqs,
         max_num_batched_tokens: config.max_num_batched_tokens,
@@ -123,6 +161,7 @@ fn engine_config(config: &Config, model: &str, eos: Vec<u32>) -> engine::Config 
             max_bytes: config.record_max_size.0,
             model: model.to_owned(),
         }),
+        cost: profile.map(|profile| profile.cost.into()),
     }
 }
 

@@ -7,12 +7,11 @@ use engine::simulated::{SimulatedOptions, SimulatedRunner};
 use kernels::KvDtype;
 use models::cpu::{CpuOptions, CpuRunner, WeightType};
 use models::{ChatTemplate, LoadedModel, ModelConfig, ModelRunner, RunnerLimits, Tokenizer};
-use scheduler::CostModel;
 
 use super::kv::{self, BLOCK, KvPlan, KvRequest};
 use super::progress::Progress;
 use super::{Loaded, memory};
-use crate::config::{self, Config, KvCacheDtype, RunnerKind, Simulated, Weights};
+use crate::config::{self, Config, KvCacheDtype, RunnerKind, Weights};
 
 /// Longest sequence of the simulated runner unless the configuration says otherwise.
 const SIMULATED_MODEL_LEN: u32 = 4_096;
@@ -161,12 +160,14 @@ fn simulated(config: &Config) -> anyhow::Result<Loaded> {
     let max_model_len = config.max_model_len.unwrap_or(SIMULATED_MODEL_LEN);
     let plan = KvPlan { num_blocks: config.simulated.num_blocks, max_model_len };
     ensure!(
-        u64::from(plan.num_blocks) * u64::from(BLOCK) >= u64::from(max_model_len),
+        u64::from(plan.num_blocks) * u64::from(config.simulated.block_size)
+            >= u64::from(max_model_len),
         "simulated.num_blocks is too small for one sequence of {max_model_len} tokens"
     );
-    let limits = limits(config, vocab_size, plan);
+    let block_size = config.simulated.block_size;
+    let limits = RunnerLimits { block_size, ..limits(config, vocab_size, plan) };
     let options = SimulatedOptions {
-        cost: cost(&config.simulated),
+        cost: config.simulated.cost.into(),
         noise_permille: config.simulated.noise_permille,
         seed: config.simulated.seed,
         limits,
@@ -180,14 +181,4 @@ fn simulated(config: &Config) -> anyhow::Result<Loaded> {
         limits,
         kv_bytes: 0,
     })
-}
-
-fn cost(simulated: &Simulated) -> CostModel {
-    CostModel {
-        fixed_ns: simulated.fixed_us.saturating_mul(1_000),
-        per_seq_ns: simulated.per_seq_us.saturating_mul(1_000),
-        per_context_token_ps: simulated.per_context_token_ns.saturating_mul(1_000),
-        per_prefill_token_ns: simulated.per_prefill_token_us.saturating_mul(1_000),
-        per_prefill_span_ps: 0,
-    }
 }

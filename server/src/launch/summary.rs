@@ -19,6 +19,7 @@ pub struct Summary {
     pub(super) kv_bytes: u64,
     pub(super) classes: ClassTable,
     pub(super) cost: CostModel,
+    pub(super) profile: Option<String>,
     pub(super) admission: Admission,
     pub(super) open: bool,
     pub(super) took: Duration,
@@ -50,6 +51,9 @@ impl Summary {
             ("kv cache", format!("{} blocks, {tokens} tokens{size}", limits.num_blocks)),
             ("cost", self.costs()),
         ];
+        if let Some(profile) = &self.profile {
+            lines.push(("profile", profile.clone()));
+        }
         match self.admission {
             Admission::None => lines.push(("admission", "none: everybody waits".to_owned())),
             Admission::Deadline => {

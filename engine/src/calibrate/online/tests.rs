@@ -57,7 +57,9 @@ impl Steps {
             Traffic::Steady => (8, 200, 0, 0),
             Traffic::Collinear => (mixed_decode, 300, 0, 0),
             Traffic::FullChunks => (mixed_decode, mixed_context, 128, start),
-            Traffic::Phases if self.number / 200 % 2 == 0 => (mixed_decode, mixed_context, 0, 0),
+            Traffic::Phases if (self.number / 200).is_multiple_of(2) => {
+                (mixed_decode, mixed_context, 0, 0)
+            }
             Traffic::Phases => (0, 0, 100 + mixed_prefill, start),
         };
         let (start, end) = (u64::from(start), u64::from(start + prefill_tokens));
