@@ -3,5 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod coverage;
+mod forecasts;
 mod invariants;
 mod promises;
