@@ -33,11 +33,11 @@ fi
 
 cat >"$work/storm.toml" <<TOML
 max_num_seqs = $STREAMS
-[simulated]
-fixed_us = 10000
-per_seq_us = 200
-per_context_token_ns = 0
-per_prefill_token_us = 50
+[simulated.cost]
+fixed_ns = 10_000_000
+per_seq_ns = 200_000
+per_context_token_ps = 0
+per_prefill_token_ns = 50_000
 TOML
 "$BIN/sluice" serve --runner simulated --config "$work/storm.toml" --port "$PORT" 2>"$work/log" &
 server=$!

@@ -11,8 +11,8 @@ use crate::clients::{clients, expect_success};
 const CLIENTS: u64 = 600;
 
 /// 64 answers of 50 tokens at once take two seconds.
-const TWO_SECONDS: &str = "max_num_seqs = 64\n[simulated]\nper_context_token_ns = 0\n\
-    fixed_us = 37000\nper_seq_us = 40\nper_prefill_token_us = 10\n";
+const TWO_SECONDS: &str = "max_num_seqs = 64\n[simulated.cost]\nper_context_token_ps = 0\n\
+    fixed_ns = 37_000_000\nper_seq_ns = 40_000\nper_prefill_token_ns = 10_000\n";
 
 /// First attempts that take longer than this to arrive are sent by a machine that is too busy to
 /// send them, and to do what the simulated runner promises.

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 /// A prompt of 100 tokens takes a tenth of a second.
-const SLOW: &str = "[simulated]\nfixed_us = 1000\nper_seq_us = 500\nper_prefill_token_us = 1000\n\
-    noise_permille = 0\n";
+const SLOW: &str = "[simulated]\nnoise_permille = 0\n[simulated.cost]\nfixed_ns = 1_000_000\n\
+    per_seq_ns = 500_000\nper_prefill_token_ns = 1_000_000\n";
 
 /// One slot and a queue of three: whatever comes at once beyond them is shed.
 fn narrow() -> Server {
