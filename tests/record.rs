@@ -102,6 +102,35 @@ async fn a_damaged_record_is_named_with_its_place() {
     assert!(text.contains("no record of sluice"), "{text}");
 }
 
+/// The three columns of the row called `name`.
+fn row(text: &str, name: &str) -> [String; 3] {
+    let row = text.lines().find_map(|line| line.trim().strip_prefix(name)).expect(text);
+    let columns: Vec<String> = row.split_whitespace().map(str::to_owned).collect();
+    columns.try_into().unwrap()
+}
+
+#[tokio::test]
+async fn other_settings_are_tried_on_the_recorded_traffic() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sluice.rec");
+    let shown = path.to_str().unwrap();
+    record(&path, &[]).await;
+    let (status, text) = run(&["replay", shown, "--policy", "fcfs", "--admission", "none"]);
+    assert!(status.success(), "{text}");
+    assert_eq!(row(&text, "offered"), ["60"; 3]);
+    for rule in ["own", "harm", "kind"] {
+        let [_, _, whatif] = row(&text, &format!("refused: {rule}"));
+        assert_eq!(whatif, "0", "a plain queue refuses nobody for being late:\n{text}");
+    }
+    // As tight a target as nobody can meet, where only the class promised something.
+    let (status, text) = run(&["replay", shown, "--slo-ttft", "1us", "--safety-factor", "0.5"]);
+    assert!(status.success(), "{text}");
+    let met: [f64; 3] = row(&text, "in time").map(|count| count.parse().unwrap());
+    assert!(met[2] < met[1], "{text}");
+    let (status, text) = run(&["replay", shown, "--slo-tpot", "auto"]);
+    assert!(!status.success() && text.contains("give a duration"), "{text}");
+}
+
 #[test]
 fn a_record_that_cannot_be_written_is_known_before_the_model_is_loaded() {
     let (status, text) = run(&["serve", "--runner", "simulated", "--record", "/none/sluice.rec"]);

@@ -1,5 +1,5 @@
 //! What the engine adds to a step: everything but the runner, with 32 sequences that decode and a
-//! client that reads.
+//! client that reads, with and without a record.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use criterion::{Criterion, criterion_group, criterion_main};
 use engine::{
     Config, FirstToken, Handle, Observer, Outlook, Prompt, RequestReport, SamplingParams,
-    StepReport, Submission, start,
+    StepReport, Submission, record, start,
 };
 use models::{Chunk, Logits, ModelRunner, RunnerError, RunnerLimits};
 use scheduler::{
@@ -103,7 +103,14 @@ fn overhead(criterion: &mut Criterion) {
     let class = ClassConfig { slo: Slo::default(), max_waiting: 1_000, safety_permille: None };
     let mut group = criterion.benchmark_group("engine step of 32");
     group.sample_size(10);
-    for vocab_size in [256, 49_152] {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = record::Options {
+        path: folder.path().join("record"),
+        max_bytes: 256 << 20,
+        model: "parrot".into(),
+    };
+    let cases = [(256, "", None), (49_152, "", None), (49_152, ", recorded", Some(options))];
+    for (vocab_size, name, record) in cases {
         let config = Config {
             max_num_seqs: SEQUENCES,
             max_num_batched_tokens: 512,
@@ -112,7 +119,7 @@ fn overhead(criterion: &mut Criterion) {
             retries: RetryConfig::default(),
             policy: "deadline".into(),
             eos: vec![2],
-            record: None,
+            record,
             cost: None,
         };
         let (spent, steps) = (Arc::new(AtomicU64::new(0)), Arc::new(Steps::default()));
@@ -121,7 +128,7 @@ fn overhead(criterion: &mut Criterion) {
         let runner = Box::new(Parrot { row, spent: Arc::clone(&spent) });
         let observer: Arc<dyn Observer> = Arc::clone(&steps) as _;
         let handle = start(runner, config, observer, &mut |_| {}).expect("starts");
-        group.bench_function(format!("vocabulary {vocab_size}"), |bencher| {
+        group.bench_function(format!("vocabulary {vocab_size}{name}"), |bencher| {
             bencher.iter_custom(|iterations| {
                 spent.store(0, Ordering::Relaxed);
                 *steps.0.lock().expect("not poisoned") = Default::default();

@@ -95,21 +95,25 @@ impl RecordedGate {
     }
 
     /// Begins the next segment of the record with the state as it is, then installs `timeline`,
-    /// which was built from the scheduler just now.
+    /// which was built from the scheduler just now. `state` is the scheduler's. Returns the spent
+    /// timeline.
     pub(crate) fn begin_segment(
         &mut self,
         now: Micros,
         timeline: Timeline,
         cost: CostModel,
-        scheduler: &mut RecordedScheduler,
+        state: Vec<u8>,
     ) -> Timeline {
-        let state = scheduler.state();
         if let Some(tape) = &self.tape {
             self.gate.carry();
             tape.begin(cost, State::of(&self.gate, state));
-            scheduler.known_until = self.newest;
         }
         self.install(now, now, timeline, cost)
+    }
+
+    /// The largest number of a request that was admitted while recording.
+    pub(crate) const fn newest(&self) -> Option<RequestId> {
+        self.newest
     }
 
     /// The record ends here, with the state as it is.
@@ -216,8 +220,14 @@ impl RecordedScheduler {
         self.tape.as_ref().is_some_and(Tape::is_due)
     }
 
-    fn state(&self) -> Vec<u8> {
+    /// All of it, written down.
+    pub(crate) fn state(&self) -> Vec<u8> {
         encode(&self.scheduler)
+    }
+
+    /// A segment has begun; requests up to this one may have been admitted before.
+    pub(crate) const fn note_segment(&mut self, newest: Option<RequestId>) {
+        self.known_until = newest;
     }
 
     /// The record is closed.

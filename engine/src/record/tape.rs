@@ -67,7 +67,7 @@ struct Buffer {
 /// A segment that the writer has not begun yet.
 #[derive(Debug)]
 struct NextSegment {
-    opening: Vec<u8>,
+    opening: Box<Opening>,
     events: Vec<u8>,
 }
 
@@ -147,7 +147,7 @@ impl Tape {
             state: Some(state),
             ..self.0.opening.clone()
         };
-        let opening = encode(&opening);
+        let opening = Box::new(opening);
         let mut buffer = self.0.buffer();
         if !buffer.torn {
             buffer.put(&seal);
@@ -231,7 +231,7 @@ fn write_batch(
 ) -> io::Result<()> {
     segments.append(events)?;
     if let Some(next) = next {
-        segments.begin(&next.opening)?;
+        segments.begin(&encode(&*next.opening))?;
         segments.append(&next.events)?;
     }
     Ok(())

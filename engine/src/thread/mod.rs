@@ -231,8 +231,11 @@ impl EngineThread {
         }
         let now = self.shared.clock.now();
         let timeline = Timeline::build(now, &self.parts.scheduler);
-        let Parts { scheduler, cost, .. } = &mut self.parts;
-        let spent = self.shared.front().gate.begin_segment(now, timeline, *cost, scheduler);
+        let state = self.parts.scheduler.state();
+        let mut front = self.shared.front();
+        let spent = front.gate.begin_segment(now, timeline, self.parts.cost, state);
+        self.parts.scheduler.note_segment(front.gate.newest());
+        drop(front);
         drop(spent);
     }
 

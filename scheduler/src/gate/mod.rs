@@ -146,8 +146,8 @@ impl Gate {
         spent
     }
 
-    /// Books the delays of the installed timeline, as [`Gate::install`] does first. Then the timeline
-    /// matters no more if another is installed next, and the rest of the gate can be written down.
+    /// Books the delays of the installed timeline, as [`Gate::install`] does first. If another is
+    /// installed next, the timeline matters no more, and the rest of the gate can be written down.
     #[cfg(feature = "serde")]
     pub fn carry(&mut self) {
         self.ledger.carry(&self.timeline);

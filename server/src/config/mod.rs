@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use engine::profile::{Costs, Limits, Profile};
+use scheduler::AdmissionMode;
 use serde::{Deserialize, Serialize};
 
 pub use units::{ByteSize, Safety, Target, duration};
@@ -140,6 +141,15 @@ pub enum Admission {
     Deadline,
     /// Everything that fits the queue bounds gets in: the FIFO baseline.
     None,
+}
+
+impl From<Admission> for AdmissionMode {
+    fn from(admission: Admission) -> AdmissionMode {
+        match admission {
+            Admission::Deadline => AdmissionMode::Deadline,
+            Admission::None => AdmissionMode::None,
+        }
+    }
 }
 
 /// Shape of log lines.

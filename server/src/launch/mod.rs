@@ -15,7 +15,7 @@ use std::time::Instant;
 use anyhow::Context;
 use engine::{Profile, record};
 use models::{ChatTemplate, ModelRunner, RunnerLimits, Tokenizer};
-use scheduler::{AdmissionMode, RetryConfig};
+use scheduler::RetryConfig;
 use tokio::sync::{Semaphore, watch};
 
 use crate::config::{Admission, Config, RunnerKind};
@@ -146,10 +146,7 @@ fn engine_config(
         max_num_seqs: config.max_num_seqs,
         max_num_batched_tokens: config.max_num_batched_tokens,
         classes: classes::table(&config.class),
-        admission: match config.admission {
-            Admission::Deadline => AdmissionMode::Deadline,
-            Admission::None => AdmissionMode::None,
-        },
+        admission: config.admission.into(),
         retries: RetryConfig {
             scale_permille: permille(config.retry_after_scale),
             budget_permille: permille(config.retry_budget),

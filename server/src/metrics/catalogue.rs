@@ -214,6 +214,14 @@ pub const CATALOGUE: &[Entry] = &[
         &[],
         "Age of the last step while there is work, 0 when idle",
     ),
+    entry("inference_recorder_bytes_total", Kind::Counter, &[], "Bytes written by --record"),
+    entry(
+        "inference_recorder_lost_events_total",
+        Kind::Counter,
+        &[],
+        "Events missing in the record, as the disk was too slow",
+    ),
+    entry("inference_recorder_up", Kind::Gauge, &[], "1 while --record writes, else 0"),
     entry(
         "http_requests_total",
         Kind::Counter,

@@ -7,6 +7,7 @@ mod forecast;
 pub mod http;
 mod inference;
 pub mod observer;
+mod recorder;
 mod register;
 mod share;
 mod vllm;
@@ -23,6 +24,7 @@ use admission::Admission;
 use forecast::Forecasts;
 use http::Http;
 use inference::Inference;
+use recorder::Recorder;
 use register::Registrar;
 use vllm::Vllm;
 
@@ -50,6 +52,7 @@ pub struct Metrics {
     registry: Registry,
     vllm: Vllm,
     inference: Inference,
+    recorder: Recorder,
     admission: Admission,
     forecasts: Forecasts,
     http: Http,
@@ -62,11 +65,12 @@ impl Metrics {
         let mut registrar = Registrar::new(&facts.model_name, facts.max_model_len);
         let vllm = Vllm::new(&mut registrar, facts);
         let inference = Inference::new(&mut registrar, facts.promises);
+        let recorder = Recorder::new(&mut registrar);
         let admission = Admission::new(&mut registrar);
         let forecasts = Forecasts::new(&mut registrar);
         let http = Http::new(&mut registrar);
         let registry = registrar.finish();
-        Metrics { registry, vllm, inference, admission, forecasts, http }
+        Metrics { registry, vllm, inference, recorder, admission, forecasts, http }
     }
 
     /// The gate has decided.
@@ -105,6 +109,7 @@ impl Metrics {
     pub fn render(&self, snapshot: &Snapshot) -> String {
         self.vllm.snapshot(snapshot);
         self.inference.snapshot(snapshot);
+        self.recorder.snapshot(snapshot);
         self.admission.snapshot();
         self.forecasts.snapshot(snapshot);
         let mut open = String::with_capacity(32 << 10);

@@ -1,5 +1,6 @@
 //! The text of `/metrics`, as scrapers and dashboards see it.
 
+use engine::record::RecordStatus;
 use scheduler::{
     Counts, Deadline, Forecast, Quantity, RequestId, Rule, Settled, Shed, ShedReason, StepLoad,
     Terminal,
@@ -50,6 +51,20 @@ fn report(terminal: Terminal) -> RequestReport {
         num_sequences: 1,
         finished: [1, 0],
         preemptions: 0,
+    }
+}
+
+#[test]
+fn the_record_is_seen() {
+    let metrics = metrics();
+    let mut snapshot = Snapshot::default();
+    assert_eq!(line(&metrics.render(&snapshot), "inference_recorder_up"), "0.0");
+    for (bytes, lost, failed, up) in [(10, 0, false, "1.0"), (30, 4, true, "0.0")] {
+        snapshot.record = Some(RecordStatus { bytes, lost, failed });
+        let text = metrics.render(&snapshot);
+        assert_eq!(line(&text, "inference_recorder_bytes_total"), bytes.to_string());
+        assert_eq!(line(&text, "inference_recorder_lost_events_total"), lost.to_string());
+        assert_eq!(line(&text, "inference_recorder_up"), up);
     }
 }
 
