@@ -12,7 +12,7 @@ use engine::{
 };
 use models::{Chunk, Logits, ModelRunner, RunnerError, RunnerLimits};
 use scheduler::{
-    AdmissionMode, Class, ClassConfig, ClassTable, Deadline, Micros, RetryConfig, Slo,
+    AdmissionMode, Class, ClassConfig, ClassTable, Deadline, KindConfig, Micros, RetryConfig, Slo,
 };
 
 const SEQUENCES: u32 = 32;
@@ -116,6 +116,7 @@ fn overhead(criterion: &mut Criterion) {
             max_num_batched_tokens: 512,
             classes: ClassTable([class; 2]),
             admission: AdmissionMode::Deadline,
+            kinds: KindConfig::default(),
             retries: RetryConfig::default(),
             policy: "deadline".into(),
             eos: vec![2],

@@ -7,8 +7,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crossbeam_channel::bounded;
 use models::ModelRunner;
 use scheduler::{
-    AdmissionMode, Class, ClassTable, CostModel, Gate, GateConfig, Micros, RetryConfig, Scheduler,
-    SchedulerConfig, policy,
+    AdmissionMode, Class, ClassTable, CostModel, Gate, GateConfig, KindConfig, Micros, RetryConfig,
+    Scheduler, SchedulerConfig, policy,
 };
 
 use crate::calibrate;
@@ -32,6 +32,8 @@ pub struct Config {
     pub classes: ClassTable,
     /// How the gate decides.
     pub admission: AdmissionMode,
+    /// Which kinds are refused first when somebody must be.
+    pub kinds: KindConfig,
     /// When refused requests come back.
     pub retries: RetryConfig,
     /// The scheduling policy's name, one of [`scheduler::policy::NAMES`].
@@ -97,8 +99,11 @@ pub fn start(
         max_model_len: limits.max_model_len,
         classes,
     };
-    let gate_config =
-        GateConfig { retries: config.retries, ..GateConfig::new(config.admission, settings) };
+    let gate_config = GateConfig {
+        kinds: config.kinds,
+        retries: config.retries,
+        ..GateConfig::new(config.admission, settings)
+    };
     let clock = Clock::start();
     let tape = match &config.record {
         None => None,

@@ -246,6 +246,17 @@ pub struct SchedulingFlags {
     #[serde(skip_serializing_if = "Option::is_none")]
     overload_status: Option<u16>,
 
+    /// How much those with the least room in their deadlines are refused first: 0 favours tokens,
+    /// 0.8 the number of requests in time [default: 0.8]
+    #[arg(long, value_name = "SHARE", env = "SLUICE_KIND_STRENGTH")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind_strength: Option<f64>,
+
+    /// How much the refusals that prompts of one size met count in their favour [default: 0]
+    #[arg(long, value_name = "SHARE", env = "SLUICE_KIND_FAIRNESS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind_fairness: Option<f64>,
+
     /// How far apart retries are told to come, against what the forecast says: below 1 sooner
     /// [default: 1.0]
     #[arg(long, value_name = "FACTOR", env = "SLUICE_RETRY_AFTER_SCALE")]

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use models::{Chunk, ModelRunner, RunnerError, RunnerLimits};
 use scheduler::{
-    AdmissionMode, Class, ClassConfig, ClassTable, CostModel, Deadline, FinishReason, Micros,
-    RetryConfig, Slo,
+    AdmissionMode, Class, ClassConfig, ClassTable, CostModel, Deadline, FinishReason, KindConfig,
+    Micros, RetryConfig, Slo,
 };
 
 use crate::simulated::{SimulatedOptions, SimulatedRunner};
@@ -167,6 +167,7 @@ impl Rig {
             max_num_batched_tokens: limits.max_batched_tokens,
             classes: ClassTable([class; 2]),
             admission,
+            kinds: KindConfig::default(),
             retries: RetryConfig::default(),
             policy: "deadline".into(),
             eos: vec![EOS],

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use scheduler::KindConfig;
 
-use crate::experiment::{Device, Effort, Scenario, capacity};
+use crate::experiment::{Device, Effort, Rules, Scenario, capacity};
 use crate::tables::{Bench, Topic};
 use crate::target::Target;
 use crate::workload::by_name;
@@ -71,6 +71,9 @@ struct One {
     /// The cost model follows the steps.
     #[arg(long)]
     corrected: bool,
+    /// Judges the refusals by running the log again.
+    #[arg(long)]
+    refusals: bool,
     #[command(flatten)]
     common: Common,
 }
@@ -95,6 +98,9 @@ struct Common {
     /// Weight of fairness between prompt lengths.
     #[arg(long, default_value_t = f64::from(KindConfig::default().fairness_permille) / 1e3)]
     fairness: f64,
+    /// Fixed multiple of the target that a forecast may use; learned by default.
+    #[arg(long)]
+    safety: Option<f64>,
 }
 
 impl Common {
@@ -112,9 +118,12 @@ impl Common {
             effort: Effort { first_seed, seeds, requests, threads },
             loads,
             only,
-            kinds: KindConfig {
-                strength_permille: share("strength", self.strength)?,
-                fairness_permille: share("fairness", self.fairness)?,
+            rules: Rules {
+                kinds: KindConfig {
+                    strength_permille: share("strength", self.strength)?,
+                    fairness_permille: share("fairness", self.fairness)?,
+                },
+                safety_permille: self.safety.map(|safety| share("safety", safety)).transpose()?,
             },
         })
     }
@@ -167,7 +176,7 @@ impl One {
             capacity: capacity(&workload),
         };
         let device = Device { noise: self.noise, bias: self.bias, corrected: self.corrected };
-        bench.detail(&scenario, device, out)?;
+        bench.detail(&scenario, device, self.refusals, out)?;
         Ok(())
     }
 }

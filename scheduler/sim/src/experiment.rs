@@ -84,7 +84,16 @@ pub struct Scenario {
     pub capacity: f64,
 }
 
-/// How the gate is set up beside its rules.
+/// The settings of the gate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// Whom to refuse first.
+    pub kinds: KindConfig,
+    /// A fixed multiple of the target that a forecast may use, per mille; otherwise it is learned.
+    pub safety_permille: Option<u32>,
+}
+
+/// The device and its cost model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Device {
     /// Standard deviation of a step's time, relative.
@@ -111,15 +120,23 @@ impl Scenario {
         Setup { noise, bias, corrected, ..setup }
     }
 
-    /// The gate with these kinds.
+    /// The gate with these settings.
     #[must_use]
-    pub fn gate(&self, effort: &Effort, device: Device, kinds: KindConfig) -> Vec<Score> {
-        let rule = Admitting::Gate(AdmissionMode::Deadline, kinds);
+    pub fn gate(&self, effort: &Effort, device: Device, rules: Rules) -> Vec<Score> {
         effort.over_seeds(|seed| {
             let jobs = self.jobs(effort.requests, seed);
-            let run = self.setup(device, "deadline", rule.clone(), seed).run(&jobs);
+            let run = self.gated(device, rules, seed).run(&jobs);
             Score::new(&jobs, &run)
         })
+    }
+
+    fn gated(&self, device: Device, rules: Rules, seed: u64) -> Setup {
+        let rule = Admitting::Gate(AdmissionMode::Deadline, rules.kinds);
+        let mut setup = self.setup(device, "deadline", rule, seed);
+        for class in &mut setup.config.classes.0 {
+            class.safety_permille = rules.safety_permille;
+        }
+        setup
     }
 
     /// First come, first served, and nobody is refused.
@@ -156,11 +173,10 @@ impl Scenario {
 
     /// Refusals of the gate that were wrong.
     #[must_use]
-    pub fn false_refusals(&self, effort: &Effort, kinds: KindConfig) -> Vec<FalseRefusals> {
-        let rule = Admitting::Gate(AdmissionMode::Deadline, kinds);
+    pub fn false_refusals(&self, effort: &Effort, rules: Rules) -> Vec<FalseRefusals> {
         effort.over_seeds(|seed| {
             let jobs = self.jobs(effort.requests, seed);
-            let setup = self.setup(TRUE_MODEL, "deadline", rule.clone(), seed);
+            let setup = self.gated(TRUE_MODEL, rules, seed);
             false_refusals(&setup, &jobs, &setup.run(&jobs), REFUSALS)
         })
     }

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use clap::ValueEnum;
 use scheduler::{KindConfig, Rule};
 
-use crate::experiment::{Device, Effort, Scenario, TRUE_MODEL, attainment, capacity, gain};
+use crate::experiment::{Device, Effort, Rules, Scenario, TRUE_MODEL, attainment, capacity, gain};
 use crate::score::{Errors, Score};
 use crate::stats::Mean;
 use crate::table::Table;
@@ -72,8 +72,8 @@ pub struct Bench {
     pub loads: Vec<f64>,
     /// Only these workloads, if any is named.
     pub only: Vec<String>,
-    /// The gate's rule for kinds.
-    pub kinds: KindConfig,
+    /// The gate's settings.
+    pub rules: Rules,
 }
 
 impl Bench {
@@ -134,7 +134,7 @@ impl Bench {
     fn attainment_row(&self, scenario: &Scenario) -> Vec<String> {
         let plain = scenario.plain(&self.effort, TRUE_MODEL);
         let (cap, capped) = scenario.best_cap(&self.effort, TRUE_MODEL);
-        let gate = scenario.gate(&self.effort, TRUE_MODEL, self.kinds);
+        let gate = scenario.gate(&self.effort, TRUE_MODEL, self.rules);
         vec![
             format!("{:.3}", attainment(&plain).mean),
             format!("{:.3} ({cap})", attainment(&capped).mean),
@@ -147,18 +147,12 @@ impl Bench {
     }
 
     fn forecast_row(&self, scenario: &Scenario) -> Vec<String> {
-        let gate = scenario.gate(&self.effort, TRUE_MODEL, self.kinds);
-        let cell = |of: fn(&Score) -> Errors| {
-            let mean = |part: fn(&Errors) -> f64| {
-                Mean::of(gate.iter().map(|score| part(&of(score)) * 100.0)).mean
-            };
-            format!("{:.1} / {:.1}", mean(|e| e.median), mean(|e| e.most))
-        };
+        let gate = scenario.gate(&self.effort, TRUE_MODEL, self.rules);
         vec![
-            cell(|score| score.carried_e2e),
-            cell(|score| score.carried_ttft),
-            cell(|score| score.admission_e2e),
-            cell(|score| score.admission_ttft),
+            percent(&gate, |score| score.carried_e2e),
+            percent(&gate, |score| score.carried_ttft),
+            percent(&gate, |score| score.admission_e2e),
+            percent(&gate, |score| score.admission_ttft),
         ]
     }
 
@@ -166,8 +160,9 @@ impl Bench {
         [0, 800]
             .into_iter()
             .flat_map(|strength_permille| {
-                let kinds = KindConfig { strength_permille, ..self.kinds };
-                let wrong = scenario.false_refusals(&self.effort, kinds);
+                let kinds = KindConfig { strength_permille, ..self.rules.kinds };
+                let rules = Rules { kinds, ..self.rules };
+                let wrong = scenario.false_refusals(&self.effort, rules);
                 let meet = Mean::of(wrong.iter().map(|wrong| wrong.would_meet));
                 let nobody = Mean::of(wrong.iter().map(|wrong| wrong.costs_nobody));
                 [format!("{:.2}", meet.mean), format!("{:.3} ±{:.3}", nobody.mean, nobody.half)]
@@ -176,11 +171,12 @@ impl Bench {
     }
 
     fn fairness_row(&self, scenario: &Scenario) -> Vec<String> {
-        [0, self.kinds.fairness_permille.max(1_000)]
+        [0, self.rules.kinds.fairness_permille.max(1_000)]
             .into_iter()
             .flat_map(|fairness_permille| {
-                let kinds = KindConfig { fairness_permille, ..self.kinds };
-                let gate = scenario.gate(&self.effort, TRUE_MODEL, kinds);
+                let kinds = KindConfig { fairness_permille, ..self.rules.kinds };
+                let rules = Rules { kinds, ..self.rules };
+                let gate = scenario.gate(&self.effort, TRUE_MODEL, rules);
                 [quartiles(&gate), attainment(&gate).to_string()]
             })
             .collect()
@@ -191,13 +187,13 @@ impl Bench {
             .into_iter()
             .flat_map(|corrected| {
                 let device = Device { bias: 1.2, corrected, ..TRUE_MODEL };
-                let gate = scenario.gate(&self.effort, device, self.kinds);
+                let gate = scenario.gate(&self.effort, device, self.rules);
                 [attainment(&gate).to_string(), format!("{:.3}", kept(&gate).mean)]
             })
             .collect()
     }
 
-    /// One scenario in detail.
+    /// One scenario in detail; with the refusals that were wrong if `refusals` is set.
     ///
     /// # Errors
     /// If `out` cannot be written.
@@ -205,9 +201,10 @@ impl Bench {
         &self,
         scenario: &Scenario,
         device: Device,
+        refusals: bool,
         out: &mut impl Write,
     ) -> io::Result<()> {
-        let gate = scenario.gate(&self.effort, device, self.kinds);
+        let gate = scenario.gate(&self.effort, device, self.rules);
         let mut table = Table::new(&["measure", "value"]);
         let mut line = |name: &str, value: String| table.push(vec![name.to_owned(), value]);
         line("in time over offered", attainment(&gate).to_string());
@@ -218,6 +215,22 @@ impl Bench {
             line(&format!("refused by the rule `{}`", rule.label()), share.to_string());
         }
         line("refused by quartile of the prompt", quartiles(&gate));
+        let errors: [(&str, fn(&Score) -> Errors); 4] = [
+            ("carried E2E, %", |score| score.carried_e2e),
+            ("carried TTFT, %", |score| score.carried_ttft),
+            ("admission E2E, %", |score| score.admission_e2e),
+            ("admission TTFT, %", |score| score.admission_ttft),
+        ];
+        for (name, of) in errors {
+            line(name, percent(&gate, of));
+        }
+        if refusals {
+            let wrong = scenario.false_refusals(&self.effort, self.rules);
+            let meet = Mean::of(wrong.iter().map(|wrong| wrong.would_meet));
+            let nobody = Mean::of(wrong.iter().map(|wrong| wrong.costs_nobody));
+            line("refused, and would have met it", meet.to_string());
+            line("refused, and would have cost nobody", nobody.to_string());
+        }
         writeln!(out, "{table}")
     }
 }
@@ -244,6 +257,14 @@ fn kept(scores: &[Score]) -> Mean {
 
 fn goodput(scores: &[Score]) -> f64 {
     Mean::of(scores.iter().map(|score| score.goodput)).mean
+}
+
+/// Median and 90 % quantile, in per cent.
+fn percent(scores: &[Score], of: impl Fn(&Score) -> Errors) -> String {
+    let mean = |part: fn(&Errors) -> f64| {
+        Mean::of(scores.iter().map(|score| part(&of(score)) * 100.0)).mean
+    };
+    format!("{:.1} / {:.1}", mean(|e| e.median), mean(|e| e.most))
 }
 
 fn quartiles(scores: &[Score]) -> String {

@@ -4,9 +4,14 @@ use super::Gate;
 use super::times::{Miss, Times};
 use crate::admission::{AdmissionMode, Rule, ShedReason};
 use crate::candidate::Candidate;
+use crate::class::Class;
+use crate::kinds::Standing;
 use crate::placement::Placement;
 use crate::request::{Deadline, Request};
 use crate::time::Micros;
+
+/// One in so many near misses of bulk work is let in.
+const NEAR_MISSES: u64 = 100;
 
 /// Why a candidate is not admitted.
 pub(super) enum Refusal {
@@ -42,7 +47,7 @@ impl Gate {
             return refuse(ShedReason::Expired);
         }
         self.check_satisfiable(now, request)?;
-        let room = self.alone(now, candidate).room(now, candidate).filter(|room| *room >= 1_000);
+        let standing = self.standing(now, candidate);
         let idle = self.ledger.is_empty();
         let verdict = if idle {
             self.take_off_missed_targets(request, &forecast);
@@ -50,12 +55,30 @@ impl Gate {
         } else if full {
             return refuse(ShedReason::QueueFull);
         } else {
-            self.judge_forecast(now, request, candidate, at, &forecast, room)
+            self.judge_forecast(now, request, candidate, at, &forecast, standing)
         };
-        if let Some(room) = room {
-            self.kinds[request.class.index()].observe(now, room, verdict.is_err());
+        if let Some(standing) = standing {
+            let kinds = &mut self.kinds[request.class.index()];
+            kinds.observe(now, &self.config.kinds, standing, verdict.is_err());
         }
         verdict
+    }
+
+    /// What the rule by kind looks at; it does not judge requests without a deadline, nor those
+    /// that would be late alone. Of a last token of unknown length the room is taken to the first
+    /// token, which the prompt decides: the rest would be that of a guess.
+    fn standing(&self, now: Micros, candidate: &Candidate) -> Option<Standing> {
+        let mut alone = self.alone(now, candidate);
+        if Self::is_guess(candidate) {
+            alone.last = alone.first;
+        }
+        let room = alone.room(now, candidate)?;
+        (room >= 1_000).then_some(Standing { room, size: candidate.todo })
+    }
+
+    /// Its last token is due and its length is not known.
+    fn is_guess(candidate: &Candidate) -> bool {
+        candidate.promise.deadline.last_token.is_some() && !candidate.kind.exact
     }
 
     /// The three rules: its own deadline, its kind, no harm to others.
@@ -66,12 +89,15 @@ impl Gate {
         candidate: &Candidate,
         at: &Placement,
         forecast: &Times,
-        room: Option<u32>,
+        standing: Option<Standing>,
     ) -> Result<(), Refusal> {
         let kept = self.retries.kept(now, request);
         let delayed = Times { first: forecast.first.plus(kept), last: forecast.last.plus(kept) };
         let margin = self.margin(candidate);
-        if let Some(miss) = delayed.miss(now, request, &request.deadline, candidate, margin) {
+        let miss = delayed.miss(now, request, &request.deadline, candidate, margin);
+        if let Some(miss) = miss
+            && !self.explores(now, request, candidate, &delayed)
+        {
             let reason =
                 if at.waits_for_blocks { ShedReason::KvPressure } else { ShedReason::SloMiss };
             return Err(Refusal::Shed { reason, rule: Rule::Own, shown: miss });
@@ -79,13 +105,35 @@ impl Gate {
         let reason = ShedReason::SloMiss;
         let shown = forecast.shown(request);
         let kinds = &self.kinds[request.class.index()];
-        if room.is_some_and(|room| kinds.cuts(&self.config.kinds, room)) {
+        let loaded = delayed.room(now, candidate).filter(|_| !Self::is_guess(candidate));
+        let goes_first = |standing| {
+            kinds.cuts(&self.config.kinds, standing)
+                || loaded.is_some_and(|loaded| kinds.is_tight(loaded))
+        };
+        if standing.is_some_and(goes_first) {
             return Err(Refusal::Shed { reason, rule: Rule::Kind, shown });
         }
         if self.timeline.harms(candidate, at, kept) {
             return Err(Refusal::Shed { reason, rule: Rule::Harm, shown });
         }
         Ok(())
+    }
+
+    /// Whether bulk work that misses its deadline by nothing but the margin is let in all the same,
+    /// if it harms nobody: now and then it has to be seen whether the margin is too large.
+    fn explores(
+        &mut self,
+        now: Micros,
+        request: &Request,
+        candidate: &Candidate,
+        delayed: &Times,
+    ) -> bool {
+        let is_late = delayed.miss(now, request, &request.deadline, candidate, 1_000).is_some();
+        if request.class == Class::Latency || is_late {
+            return false;
+        }
+        self.near_misses += 1;
+        self.near_misses.is_multiple_of(NEAR_MISSES)
     }
 
     /// When the candidate would have its tokens on an idle device.

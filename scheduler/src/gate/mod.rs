@@ -59,6 +59,8 @@ pub struct Gate {
     shares: [Micros; 2],
     retries: RetrySlots,
     draining: bool,
+    /// Bulk requests that were late by the margin alone.
+    near_misses: u64,
 }
 
 impl Gate {
@@ -81,6 +83,7 @@ impl Gate {
             shares: [Micros(0); 2],
             retries: RetrySlots::new(config.retries),
             draining: false,
+            near_misses: 0,
         }
     }
 

@@ -161,3 +161,27 @@ fn what_no_token_can_save_is_refused_before_it_is_tokenised() {
     let early = gate.early(now, &least, 1).expect("still full");
     assert!(gate.refuse(now, &least, early).retry_after > slot.retry_after, "a slot for each");
 }
+
+#[test]
+fn one_in_a_hundred_near_misses_of_bulk_work_is_let_in() {
+    let mut gate = gate(tight());
+    let mut first = request(0, Micros(0), 60, 20);
+    assert!(matches!(gate.admit(Micros(0), &mut first), Admission::Admit(_)));
+    let bulk = |id: u64, due: Micros| {
+        let mut request = request(id, Micros(0), 60, 20);
+        request.class = Class::Throughput;
+        request.deadline.last_token = Some(due);
+        request
+    };
+    // It could make this alone, but not beside the first.
+    let alone = Micros(unloaded(60, 20).0 + 1_000);
+    let forecast = match gate.admit(Micros(0), &mut bulk(1, alone)) {
+        Admission::Shed(shed) => shed.predicted,
+        other => panic!("{other:?}"),
+    };
+    // Somewhat later than the forecast, and within the margin that a gate begins with.
+    let near = Micros(forecast.0 * 11 / 10);
+    let admitted =
+        |id: &u64| matches!(gate.admit(Micros(0), &mut bulk(*id, near)), Admission::Admit(_));
+    assert_eq!((2..400).find(admitted), Some(101));
+}

@@ -64,6 +64,11 @@ pub struct Config {
     pub scheduling_policy: String,
     /// Status of a shed request: 429, 503 or 529.
     pub overload_status: u16,
+    /// How much the kinds with the least room in their deadlines are refused first: 0 favours
+    /// tokens, 0.8 the number of requests in time.
+    pub kind_strength: f64,
+    /// How much the refusals that prompts of one size met lately count in their favour.
+    pub kind_fairness: f64,
     /// How far apart retries are told to come, against what the forecast says.
     pub retry_after_scale: f64,
     /// Retries for each first attempt above which bulk work is told not to retry.
@@ -235,6 +240,8 @@ impl Default for Config {
             admission: Admission::Deadline,
             scheduling_policy: scheduler::policy::NAMES[0].into(),
             overload_status: 429,
+            kind_strength: 0.8,
+            kind_fairness: 0.0,
             retry_after_scale: 1.0,
             retry_budget: 0.1,
             default_class: ClassName::Latency,
@@ -399,6 +406,8 @@ impl Config {
             (0.1..=10.0).contains(&self.retry_after_scale),
             "retry_after_scale must be 0.1 to 10"
         );
+        ensure!((0.0..=1.0).contains(&self.kind_strength), "kind_strength must be 0 to 1");
+        ensure!((0.0..=1.0).contains(&self.kind_fairness), "kind_fairness must be 0 to 1");
         ensure!((0.0..=10.0).contains(&self.retry_budget), "retry_budget must be 0 to 10");
         let policies = scheduler::policy::NAMES;
         if !policies.contains(&self.scheduling_policy.as_str()) {

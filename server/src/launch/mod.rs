@@ -15,7 +15,7 @@ use std::time::Instant;
 use anyhow::Context;
 use engine::{Profile, record};
 use models::{ChatTemplate, ModelRunner, RunnerLimits, Tokenizer};
-use scheduler::RetryConfig;
+use scheduler::{KindConfig, RetryConfig};
 use tokio::sync::{Semaphore, watch};
 
 use crate::config::{Admission, Config, RunnerKind};
@@ -147,6 +147,10 @@ fn engine_config(
         max_num_batched_tokens: config.max_num_batched_tokens,
         classes: classes::table(&config.class),
         admission: config.admission.into(),
+        kinds: KindConfig {
+            strength_permille: permille(config.kind_strength),
+            fairness_permille: permille(config.kind_fairness),
+        },
         retries: RetryConfig {
             scale_permille: permille(config.retry_after_scale),
             budget_permille: permille(config.retry_budget),

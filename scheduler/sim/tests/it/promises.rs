@@ -2,7 +2,7 @@
 //! `sluice-sim admission` show.
 
 use scheduler::{AdmissionMode, KindConfig};
-use sim::experiment::{Effort, Scenario, TRUE_MODEL, attainment, capacity, gain};
+use sim::experiment::{Effort, Rules, Scenario, TRUE_MODEL, attainment, capacity, gain};
 use sim::stats::Mean;
 use sim::workload::by_name;
 use sim::{Admitting, Run, Score, Setup};
@@ -16,7 +16,7 @@ fn scenario(workload: &str, target: &str, load: f64) -> Scenario {
 }
 
 fn gate(scenario: &Scenario) -> Vec<Score> {
-    scenario.gate(&EFFORT, TRUE_MODEL, KindConfig::default())
+    scenario.gate(&EFFORT, TRUE_MODEL, Rules::default())
 }
 
 fn kept(scores: &[Score]) -> f64 {
