@@ -35,6 +35,10 @@ pub struct Score {
     pub admission_e2e: Errors,
     /// Of the first token, against the forecast at admission.
     pub admission_ttft: Errors,
+    /// First tokens that came by the upper bound shown at admission, which nine in ten should.
+    pub covered_ttft: f64,
+    /// The same of last tokens.
+    pub covered_e2e: f64,
     /// Refused over offered, by the quartile of the prompt.
     pub refused: Quartiles,
     /// Refused over offered, by rule.
@@ -65,6 +69,8 @@ impl Score {
             carried_ttft: errors(&counted, |r| Some((r.first?, r.settled?.carried_first))),
             admission_e2e: errors(&counted, |r| Some((r.last?, r.settled?.forecast.last_token))),
             admission_ttft: errors(&counted, |r| Some((r.first?, r.settled?.forecast.first_token))),
+            covered_ttft: covered(&counted, |r| Some((r.first?, r.settled?.forecast.upper_first))),
+            covered_e2e: covered(&counted, |r| Some((r.last?, r.settled?.forecast.upper_last))),
             refused: refused_by_prompt(&counted),
             by_rule,
         }
@@ -83,6 +89,16 @@ fn errors(
     };
     let errors: Vec<f64> = counted.iter().filter_map(error).collect();
     Errors { median: quantile(errors.clone(), 0.5), most: quantile(errors, 0.9) }
+}
+
+/// The share of those for whom `times` has an actual time and its bound that came by the bound.
+fn covered(
+    counted: &[(&Job, &Record)],
+    times: impl Fn(&Record) -> Option<(Micros, Micros)>,
+) -> f64 {
+    let all: Vec<bool> =
+        counted.iter().filter_map(|(_, record)| times(record)).map(|(t, by)| t <= by).collect();
+    all.iter().filter(|by| **by).count() as f64 / all.len() as f64
 }
 
 fn refused_by_prompt(counted: &[(&Job, &Record)]) -> Quartiles {

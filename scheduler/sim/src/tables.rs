@@ -29,6 +29,9 @@ pub enum Topic {
     Bias,
 }
 
+/// Which errors of a score a line shows.
+type ErrorsOf = fn(&Score) -> Errors;
+
 /// Workloads with targets.
 type Cases = &'static [(&'static str, Target)];
 
@@ -153,6 +156,7 @@ impl Bench {
             percent(&gate, |score| score.carried_ttft),
             percent(&gate, |score| score.admission_e2e),
             percent(&gate, |score| score.admission_ttft),
+            covered(&gate),
         ]
     }
 
@@ -215,7 +219,7 @@ impl Bench {
             line(&format!("refused by the rule `{}`", rule.label()), share.to_string());
         }
         line("refused by quartile of the prompt", quartiles(&gate));
-        let errors: [(&str, fn(&Score) -> Errors); 4] = [
+        let errors: [(&str, ErrorsOf); 4] = [
             ("carried E2E, %", |score| score.carried_e2e),
             ("carried TTFT, %", |score| score.carried_ttft),
             ("admission E2E, %", |score| score.admission_e2e),
@@ -224,6 +228,7 @@ impl Bench {
         for (name, of) in errors {
             line(name, percent(&gate, of));
         }
+        line("came by the bound, TTFT / E2E", covered(&gate));
         if refusals {
             let wrong = scenario.false_refusals(&self.effort, self.rules);
             let meet = Mean::of(wrong.iter().map(|wrong| wrong.would_meet));
@@ -244,8 +249,8 @@ const ATTAINMENT: [&str; 7] = [
     "cap tok/s",
     "gate tok/s",
 ];
-const FORECASTS: [&str; 4] =
-    ["carried E2E, %", "carried TTFT, %", "admission E2E, %", "admission TTFT, %"];
+const FORECASTS: [&str; 5] =
+    ["carried E2E, %", "carried TTFT, %", "admission E2E, %", "admission TTFT, %", "bound covers"];
 const REFUSALS: [&str; 4] =
     ["k 0: would meet", "k 0: and costs nobody", "k 0.8: would meet", "k 0.8: and costs nobody"];
 const FAIRNESS: [&str; 4] = ["refused, none", "gate, none", "refused, fair", "gate, fair"];
@@ -257,6 +262,12 @@ fn kept(scores: &[Score]) -> Mean {
 
 fn goodput(scores: &[Score]) -> f64 {
     Mean::of(scores.iter().map(|score| score.goodput)).mean
+}
+
+/// Shares of first and of last tokens that came by their bounds.
+fn covered(scores: &[Score]) -> String {
+    let mean = |of: fn(&Score) -> f64| Mean::of(scores.iter().map(of)).mean;
+    format!("{:.2} / {:.2}", mean(|score| score.covered_ttft), mean(|score| score.covered_e2e))
 }
 
 /// Median and 90 % quantile, in per cent.
