@@ -50,8 +50,8 @@ impl Process {
         let shape = burstiness.powi(-2);
         let gaps = Gamma::new(shape, 1.0 / (rate * shape))
             .with_context(|| format!("--burstiness must be above 0 (it is {burstiness})"))?;
-        let factor = LogNormal::new(0.0, spread)
-            .with_context(|| format!("--spread must be 0 or more (it is {spread})"))?;
+        ensure!(spread.is_finite() && spread >= 0.0, "--spread must be 0 or more (it is {spread})");
+        let factor = LogNormal::new(0.0, spread)?;
         let mut rng = Pcg64Mcg::seed_from_u64(seed);
         let mut arrivals = Vec::new();
         let mut seconds = 0.0;
