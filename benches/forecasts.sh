@@ -1,0 +1,131 @@
+#!/usr/bin/env bash
+# How well the real engine keeps its forecasts: the demo model on this machine under mixed lengths,
+# Poisson and bursty arrivals, at multiples of its capacity; once with known lengths and an
+# end-to-end SLO of four times the unloaded time, once with lengths that only the model knows and
+# an SLO on first token and gap.
+#
+#   benches/forecasts.sh                  about 20 minutes; wants an otherwise idle machine
+#   QUICK=1 benches/forecasts.sh          a few minutes, to see that it works: figures mean little
+#   LOADS=1,2 DURATION=120s ...           other loads, longer runs
+#
+# Writes benches/results/forecasts.md. The load generator runs on the same cores as the server.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. .ci/lib.sh
+
+THREADS="${THREADS:-$(nproc)}"
+PORT="${PORT:-18081}"
+DURATION="${DURATION:-${QUICK:+10s}}"
+DURATION="${DURATION:-60s}"
+LOADS="${LOADS:-0.5 1 2 4}"
+ARRIVALS="${ARRIVALS:-1 3}"
+RESULTS="${RESULTS:-benches/results}"
+SLO_MULTIPLE=4
+TTFT_MS=1500
+TPOT_MS="${TPOT_MS:-50}"
+# Medians; with a spread of 0.7 the means are a quarter more, and that is what capacity is of.
+PROMPT=96 OUTPUT=48 SPREAD=0.7
+MEAN_PROMPT=120 MEAN_OUTPUT=60
+OPEN_ENDED=256
+
+URL="http://127.0.0.1:$PORT"
+WORK=$(mktemp -d)
+server=""
+
+stop() {
+    [ -n "$server" ] || return 0
+    kill "$server" 2>/dev/null || true
+    wait "$server" 2>/dev/null || true
+    server=""
+}
+trap 'stop; rm -rf "$WORK"' EXIT
+
+serve() {
+    say "sluice serve $*"
+    "$bin/sluice" serve "$model" --port "$PORT" --threads "$THREADS" "$@" >"$WORK/log" 2>&1 &
+    server=$!
+    (wait_ready "$URL/health" "$server" 120) || { tail -n 20 "$WORK/log" >&2; exit 1; }
+}
+
+load() { "$bin/sluice-load" "$@" --url "$URL" --json "$WORK/runs.jsonl" >&2; }
+
+figure() { # figure FIELD...: of the latest run
+    python3 - "$WORK/runs.jsonl" "$@" <<'PY'
+import json, sys
+
+value = json.loads(open(sys.argv[1]).readlines()[-1])
+for field in sys.argv[2:]:
+    value = value[field]
+print(value)
+PY
+}
+
+# case LENGTHS ARGUMENTS...: a row for each arrival process and load
+series() {
+    local lengths=$1
+    shift
+    local burstiness multiple
+    for burstiness in $ARRIVALS; do
+        for multiple in $LOADS; do
+            curl -fsS "$URL/metrics" >"$WORK/before"
+            load open --rate "$multiple" --capacity "$capacity" --duration "$DURATION" \
+                --burstiness "$burstiness" --spread "$SPREAD" --timeout 60s \
+                --seed "${multiple//./}$burstiness" "$@"
+            curl -fsS "$URL/metrics" >"$WORK/after"
+            python3 benches/forecasts.py "$lengths" "$burstiness" "$multiple" \
+                "$WORK/before" "$WORK/after" "$WORK/runs.jsonl" >>"$WORK/rows"
+            tail -n 1 "$WORK/rows" >&2
+        done
+    done
+}
+
+known_lengths() {
+    local lengths=(--prompt-tokens "$MEAN_PROMPT" --max-tokens "$MEAN_OUTPUT" --timeout 10m)
+    serve --slo-ttft none --slo-tpot none
+    load closed -c 1 -n 12 "${lengths[@]}"
+    local slo
+    slo=$(python3 -c "print(round($SLO_MULTIPLE * $(figure e2e_ms p50)))")
+    load closed -c 32 -n 4 "${lengths[@]}"
+    capacity=$(figure requests_per_s)
+    stop
+    serve --slo-ttft none --slo-tpot none --slo-e2e "${slo}ms"
+    series "known, E2E ${slo} ms" --prompt-tokens "$PROMPT" --max-tokens "$OUTPUT" \
+        --slo-e2e "${slo}ms"
+    stop
+}
+
+learned_lengths() {
+    local lengths=(--api chat --prompt-tokens "$MEAN_PROMPT" --open-ended "$OPEN_ENDED")
+    serve --slo-ttft none --slo-tpot none
+    load closed -c 32 -n 4 --timeout 10m "${lengths[@]}"
+    capacity=$(figure requests_per_s)
+    stop
+    serve --slo-ttft "${TTFT_MS}ms" --slo-tpot "${TPOT_MS}ms"
+    series "learned, TTFT $TTFT_MS ms, TPOT $TPOT_MS ms" --api chat --prompt-tokens "$PROMPT" \
+        --open-ended "$OPEN_ENDED" --slo-ttft "${TTFT_MS}ms" --slo-tpot "${TPOT_MS}ms"
+    stop
+}
+
+need_rust
+need 'command -v python3' python3
+need 'command -v curl' curl
+model=$(models/fetch-demo.sh | tail -n 1)
+cargo build --release --package sluice-server --package sluice-load
+bin="${CARGO_TARGET_DIR:-target}/release"
+mkdir -p "$RESULTS"
+touch "$WORK/rows"
+known_lengths
+learned_lengths
+{
+    cpu=$(sed -n 's/^model name\s*: //p' /proc/cpuinfo | head -n 1)
+    echo "$(nproc) cores of $cpu, $THREADS threads, the load generator on the same cores;" \
+        "$(date -u +%Y-%m-%d), commit $(git rev-parse --short HEAD)."
+    echo "Prompts and answers log-normal (medians $PROMPT and $OUTPUT tokens, deviation of the" \
+        "logarithm $SPREAD), answers of unknown length up to $OPEN_ENDED; arrivals for $DURATION."
+    echo "Load 1 is the throughput of 32 requests of mean length at once. Errors are" \
+        "|actual / forecast - 1|, median / p90, read from histogram buckets."
+    echo
+    python3 benches/forecasts.py header
+    cat "$WORK/rows"
+} >"$RESULTS/forecasts.md"
+cat "$RESULTS/forecasts.md"
