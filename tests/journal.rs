@@ -107,7 +107,7 @@ fn check_members(ends: &[Value], lone: &[Value]) {
     }
     for line in lone {
         assert_eq!((&line["outcome"], &line["reason"]), (&json!("shed"), &json!("queue_full")));
-        for member in ["position", "retry_after_ms", "retry", "prompt_tokens", "max_tokens"] {
+        for member in ["position", "retry_after_ms", "retry", "prompt_tokens"] {
             assert!(line[member].is_u64(), "{member} in {line}");
         }
         assert!(line.get("predicted_ms").is_none(), "no forecast was the reason: {line}");

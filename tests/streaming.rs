@@ -81,7 +81,7 @@ async fn usage_comes_last_and_only_if_asked_for() {
 async fn a_refused_stream_has_its_real_status() {
     let server = Server::simulated(&[]);
     let body = json!({"prompt": "x", "max_tokens": 4, "stream": true});
-    let reply = server.post_with("/v1/completions", &body, &["x-slo-ttft-ms: 0"]).await;
+    let reply = server.post_with("/v1/completions", &body, &["x-request-deadline-ms: 0"]).await;
     assert_eq!(reply.status, 429, "{}", reply.text());
     assert_eq!(reply.error()["code"], "expired");
 }

@@ -1,3 +1,5 @@
+//! Predictions against samples, and their bounds.
+
 use alloc::vec::Vec;
 
 use proptest::prelude::*;

@@ -355,8 +355,8 @@ fn merge(base: &mut toml::Table, over: toml::Table) {
 }
 
 impl Config {
-    /// Reads `file` if there is one (and below it the profile of a simulated runner), lays `flags` (what the command line and the environment said)
-    /// over it, and checks the result.
+    /// Reads `file` if there is one (and below it the profile of a simulated runner), lays `flags`
+    /// (what the command line and the environment said) over it, and checks the result.
     ///
     /// # Errors
     /// One message that names the file and the key, or the flag's key and what it may be.

@@ -1,3 +1,5 @@
+//! Changed clocks, stalls and steps that do not tell the terms apart.
+
 use proptest::prelude::*;
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
