@@ -119,7 +119,8 @@ fn tightest(inside: &Inside) -> Micros {
     }
 }
 
-/// What a request that waits takes of memory in scheduler and gate.
+/// What a request that waits takes of memory in scheduler, gate and timeline: what is allocated,
+/// so that the room which lists keep for the next ones counts.
 fn memory() {
     let bytes = |outstanding: u64| {
         let mut inside = None;

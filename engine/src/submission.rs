@@ -1,5 +1,6 @@
 //! What comes in: a submission, and the scheduler's view of it.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use scheduler::{
@@ -202,7 +203,7 @@ impl Submission {
         let min = self.sampling.min_tokens.clamp(1, max);
         let endless = self.sampling.ignore_eos && self.sampling.stop_token_ids.is_empty();
         let exact = (endless || min == max) && !self.outlook.stop_strings;
-        let hint = self.outlook.expected_tokens;
+        let hint = self.outlook.expected_tokens.and_then(NonZeroU32::new);
         let output = OutputLength { min, max, predicted: max, hint, exact };
         SequenceSpec { prompt: index, prompt_tokens, output }
     }
@@ -254,7 +255,7 @@ mod tests {
     #[test]
     fn a_hint_is_passed_on() {
         let hinted = Outlook { expected_tokens: Some(9), ..Outlook::default() };
-        assert_eq!(output(hinted, |_| {}).hint, Some(9));
+        assert_eq!(output(hinted, |_| {}).hint, NonZeroU32::new(9));
         assert_eq!(output(Outlook::default(), |_| {}).hint, None);
     }
 }

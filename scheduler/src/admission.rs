@@ -238,7 +238,8 @@ pub enum Admission {
     },
 }
 
-/// What the gate knows of a request at its end.
+/// What the gate knows of a request at its end. It keeps spans in 32 bits: what was forecast for
+/// more than 71 minutes after arrival is told as 71 minutes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Settled {

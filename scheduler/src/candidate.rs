@@ -13,7 +13,6 @@ use crate::request::{Request, RequestId, SequenceSpec};
 use crate::segments::{Gap, State, StepCost};
 use crate::sequence::Sequence;
 use crate::time::Micros;
-use crate::timeline::pack;
 
 /// A request that asks for admission.
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +21,7 @@ pub(crate) struct Candidate {
     pub(crate) id: RequestId,
     pub(crate) kind: Kind,
     /// Its place in the queue for prefill.
-    pub(crate) rank: u64,
+    pub(crate) rank: Rank,
     pub(crate) promise: Promise,
     /// Slots that it takes at once.
     pub(crate) slots: u32,
@@ -68,7 +67,7 @@ impl Candidate {
         let mut candidate = Candidate {
             id: request.id,
             kind: Kind { class: request.class, exact },
-            rank: pack(rank),
+            rank,
             promise: Promise { deadline: request.deadline, first_token: None, gaps: 0 },
             slots,
             todo: 0,
@@ -96,7 +95,7 @@ impl Candidate {
     pub(crate) fn least(rules: &Rules<'_>, least: &Request, sequences: u32) -> Candidate {
         let leader = Sequence::new(least, 0);
         Candidate {
-            rank: pack(rules.policy.best_rank(&rules.view, &leader)),
+            rank: rules.policy.best_rank(&rules.view, &leader),
             slots: sequences.min(rules.view.config.slots()),
             ..Candidate::new(rules, least)
         }

@@ -3,6 +3,7 @@
 
 use alloc::vec::Vec;
 
+use crate::lean;
 use crate::promise::{HORIZON, Limits};
 
 /// One entry: times in microseconds from the base, steps from the base, and limits of times.
@@ -47,14 +48,14 @@ impl Columns {
     }
 
     pub(crate) fn insert(&mut self, index: usize, row: Row) {
-        self.start.insert(index, row.start);
-        self.first.insert(index, row.first);
-        self.last.insert(index, row.last);
-        self.first_step.insert(index, row.first_step);
-        self.last_step.insert(index, row.last_step);
-        self.first_limit.insert(index, row.limits.first);
-        self.last_limit.insert(index, row.limits.last);
-        self.gap_limit.insert(index, row.limits.gap);
+        lean::insert(&mut self.start, index, row.start);
+        lean::insert(&mut self.first, index, row.first);
+        lean::insert(&mut self.last, index, row.last);
+        lean::insert(&mut self.first_step, index, row.first_step);
+        lean::insert(&mut self.last_step, index, row.last_step);
+        lean::insert(&mut self.first_limit, index, row.limits.first);
+        lean::insert(&mut self.last_limit, index, row.limits.last);
+        lean::insert(&mut self.gap_limit, index, row.limits.gap);
     }
 }
 

@@ -6,62 +6,133 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::admission::Forecast;
+use crate::admission::{Forecast, Settled};
 use crate::candidate::Candidate;
 use crate::class::Class;
+use crate::lean;
+use crate::length::Lesson;
 use crate::promise::Kind;
-use crate::request::{RequestId, SequenceSpec};
-use crate::time::Micros;
+use crate::request::{Request, RequestId, SequenceSpec};
+use crate::time::{Micros, Span};
 use crate::timeline::Timeline;
 
-/// An admitted request.
+/// An admitted request. A forecast beyond 71 minutes is kept as 71 minutes, and nothing is learned
+/// from it.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Reservation {
-    pub(crate) id: RequestId,
-    pub(crate) forecast: Forecast,
-    pub(crate) arrival: Micros,
-    /// That forecast plus every delay accepted since.
-    pub(crate) carried_first: Micros,
-    pub(crate) carried_last: Micros,
-    pub(crate) sequences: Specs,
+    id: RequestId,
+    arrival: Micros,
+    /// Its forecast, from arrival on.
+    first: Span,
+    last: Span,
+    upper_first: Span,
+    upper_last: Span,
+    work: Span,
+    /// Every delay of its first and of its last token that was accepted since.
+    first_delay: Span,
+    last_delay: Span,
+    lessons: Lessons,
     pub(crate) kind: Kind,
     /// No installed timeline has it yet.
-    pub(crate) pending: bool,
+    pending: bool,
 }
 
-/// The sequences of a request; most have one.
+/// What the sequences of a request teach at their end; most requests have one.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub(crate) enum Specs {
-    One(SequenceSpec),
-    Many(Box<[SequenceSpec]>),
+enum Lessons {
+    One(Lesson),
+    Many(Box<[Lesson]>),
 }
 
-impl Specs {
-    pub(crate) fn new(specs: &[SequenceSpec]) -> Specs {
+impl Lessons {
+    fn new(specs: &[SequenceSpec]) -> Lessons {
+        let of = |spec: &SequenceSpec| Lesson::new(spec.prompt_tokens, &spec.output);
         match specs {
-            [one] => Specs::One(*one),
-            many => Specs::Many(many.into()),
-        }
-    }
-
-    pub(crate) fn as_slice(&self) -> &[SequenceSpec] {
-        match self {
-            Specs::One(one) => core::slice::from_ref(one),
-            Specs::Many(many) => many,
+            [one] => Lessons::One(of(one)),
+            many => Lessons::Many(many.iter().map(of).collect()),
         }
     }
 }
 
 impl Reservation {
+    /// Of a request that was admitted with this forecast.
+    pub(crate) fn new(request: &Request, kind: Kind, forecast: &Forecast) -> Reservation {
+        let from_arrival = |time: Micros| Span::new(time.minus(request.arrival));
+        Reservation {
+            id: request.id,
+            arrival: request.arrival,
+            first: from_arrival(forecast.first_token),
+            last: from_arrival(forecast.last_token),
+            upper_first: from_arrival(forecast.upper_first),
+            upper_last: from_arrival(forecast.upper_last),
+            work: Span::new(forecast.work),
+            first_delay: Span::default(),
+            last_delay: Span::default(),
+            lessons: Lessons::new(&request.sequences),
+            kind,
+            pending: true,
+        }
+    }
+
+    /// How it was forecast, and what became of the forecast.
+    pub(crate) fn settled(&self) -> Settled {
+        let time = |span: Span| self.arrival.plus(span.micros());
+        let forecast = Forecast {
+            first_token: time(self.first),
+            last_token: time(self.last),
+            upper_first: time(self.upper_first),
+            upper_last: time(self.upper_last),
+            work: self.work.micros(),
+        };
+        Settled {
+            forecast,
+            carried_first: forecast.first_token.plus(self.first_delay.micros()),
+            carried_last: forecast.last_token.plus(self.last_delay.micros()),
+            exact: self.kind.exact,
+        }
+    }
+
+    /// Whether a first token that came then is within its bound; `None` if that is not known any
+    /// more.
+    pub(crate) fn first_within(&self, came: Micros) -> Option<bool> {
+        Some(came.minus(self.arrival) <= self.upper_first.exact()?)
+    }
+
+    /// The same of the last token.
+    pub(crate) fn last_within(&self, came: Micros) -> Option<bool> {
+        Some(came.minus(self.arrival) <= self.upper_last.exact()?)
+    }
+
+    /// From arrival to a first token that came then, and to where the forecast had been carried;
+    /// `None` if that is not known any more.
+    pub(crate) fn first_against(&self, came: Micros) -> Option<(Micros, Micros)> {
+        let carried = self.first.exact()?.plus(self.first_delay.exact()?);
+        Some((came.minus(self.arrival), carried))
+    }
+
+    /// The same of the last token.
+    pub(crate) fn last_against(&self, came: Micros) -> Option<(Micros, Micros)> {
+        let carried = self.last.exact()?.plus(self.last_delay.exact()?);
+        Some((came.minus(self.arrival), carried))
+    }
+
+    /// What its sequences teach, in order.
+    pub(crate) fn lessons(&self) -> &[Lesson] {
+        match &self.lessons {
+            Lessons::One(one) => core::slice::from_ref(one),
+            Lessons::Many(many) => many,
+        }
+    }
+
     fn num_sequences(&self) -> u32 {
-        self.sequences.as_slice().len() as u32
+        self.lessons().len() as u32
     }
 
     fn delay(&mut self, first: u32, last: u32) {
-        self.carried_first = self.carried_first.plus(Micros(first.into()));
-        self.carried_last = self.carried_last.plus(Micros(last.into()));
+        self.first_delay.extend(first);
+        self.last_delay.extend(last);
     }
 }
 
@@ -103,16 +174,15 @@ impl Ledger {
     /// Books a reservation for `candidate`; returns its slot.
     pub(crate) fn reserve(&mut self, reservation: Reservation, candidate: Candidate) -> u32 {
         let class = reservation.kind.class.index();
-        self.work[class] = self.work[class].plus(reservation.forecast.work);
+        self.work[class] = self.work[class].plus(reservation.work.micros());
         self.pending[class] += reservation.num_sequences();
         let place = self.find(reservation.id).expect_err("request ids are never reused");
         let slot = self.free.pop().unwrap_or_else(|| {
-            push_lean(&mut self.slots, None);
+            lean::push(&mut self.slots, None);
             self.slots.len() as u32 - 1
         });
         self.slots[slot as usize] = Some(reservation);
-        make_room(&mut self.by_id);
-        self.by_id.insert(place, slot);
+        lean::insert(&mut self.by_id, place, slot);
         self.on_their_way.push((slot, candidate));
         slot
     }
@@ -122,9 +192,9 @@ impl Ledger {
         let place = self.find(id).ok()?;
         let slot = self.by_id.remove(place);
         let reservation = self.slots[slot as usize].take().expect("it was found");
-        push_lean(&mut self.free, slot);
+        lean::push(&mut self.free, slot);
         let class = reservation.kind.class.index();
-        self.work[class] = self.work[class].minus(reservation.forecast.work);
+        self.work[class] = self.work[class].minus(reservation.work.micros());
         if reservation.pending {
             self.pending[class] -= reservation.num_sequences();
             let at = self.on_their_way.iter().rposition(|(other, _)| *other == slot);
@@ -164,9 +234,9 @@ impl Ledger {
             if (first, last) == (0, 0) || reservation.id != entry.id {
                 continue;
             }
-            match reservation.sequences {
-                Specs::One(_) => reservation.delay(first, last),
-                Specs::Many(_) => several.push((entry.slot, first, last)),
+            match reservation.lessons {
+                Lessons::One(_) => reservation.delay(first, last),
+                Lessons::Many(_) => several.push((entry.slot, first, last)),
             }
         }
         several.sort_unstable();
@@ -188,14 +258,54 @@ impl Ledger {
     }
 }
 
-/// Room for one more, without doubling: what waits should take little memory.
-fn make_room<T>(list: &mut Vec<T>) {
-    if list.len() == list.capacity() {
-        list.reserve_exact(16.max(list.len() / 8));
-    }
-}
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
 
-pub(crate) fn push_lean<T>(list: &mut Vec<T>, item: T) {
-    make_room(list);
-    list.push(item);
+    use super::*;
+    use crate::request::{Deadline, OutputLength};
+
+    fn reservation(last: Micros) -> Reservation {
+        let output = OutputLength { min: 0, max: 9, predicted: 9, hint: None, exact: true };
+        let request = Request {
+            id: RequestId(1),
+            class: Class::Throughput,
+            arrival: Micros(7),
+            deadline: Deadline::default(),
+            retry: 0,
+            origin: 0,
+            sequences: vec![SequenceSpec { prompt: 0, prompt_tokens: 5, output }],
+        };
+        let first_token = Micros(1_007);
+        let forecast = Forecast {
+            first_token,
+            last_token: last,
+            upper_first: first_token,
+            upper_last: last,
+            work: Micros(500),
+        };
+        Reservation::new(&request, Kind { class: request.class, exact: true }, &forecast)
+    }
+
+    #[test]
+    fn a_forecast_is_kept_and_carried_exactly() {
+        let mut reservation = reservation(Micros(2_007));
+        reservation.delay(10, 20);
+        let settled = reservation.settled();
+        assert_eq!(settled.forecast.last_token, Micros(2_007));
+        assert_eq!((settled.carried_first, settled.carried_last), (Micros(1_017), Micros(2_027)));
+        assert_eq!(reservation.last_against(Micros(3_007)), Some((Micros(3_000), Micros(2_020))));
+        let within = |came| reservation.last_within(Micros(came));
+        assert_eq!((within(2_007), within(2_008)), (Some(true), Some(false)));
+    }
+
+    #[test]
+    fn beyond_71_minutes_a_forecast_is_cut_and_teaches_nothing() {
+        let longest = Micros(u32::MAX.into());
+        let reservation = reservation(longest.plus(Micros(1_000_000)));
+        assert_eq!(reservation.settled().forecast.last_token, longest.plus(Micros(7)));
+        assert_eq!(reservation.last_within(Micros::MAX), None);
+        assert_eq!(reservation.last_against(longest), None);
+        assert!(reservation.first_against(longest).is_some(), "the first token was near");
+    }
 }

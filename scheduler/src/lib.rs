@@ -24,6 +24,7 @@ mod delays;
 pub mod gate;
 mod kinds;
 pub mod kv;
+mod lean;
 mod ledger;
 mod length;
 mod margin;

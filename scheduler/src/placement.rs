@@ -4,6 +4,7 @@ use crate::candidate::Candidate;
 use crate::columns::{Row, within_horizon};
 use crate::cost::CostModel;
 use crate::delays::{Delays, steps};
+use crate::lean;
 use crate::promise::Margins;
 use crate::replay::Rules;
 use crate::segments::Load;
@@ -218,7 +219,7 @@ impl Timeline {
             limits: margins.limits(candidate.kind, now, (first, last), due),
         };
         self.columns.insert(at.index, row);
-        self.built.insert(at.index, (first, last));
+        lean::insert(&mut self.built, at.index, (first, last));
         let entry = Entry {
             id: candidate.id,
             rank: candidate.rank,
@@ -227,7 +228,7 @@ impl Timeline {
             slot,
             kind: candidate.kind,
         };
-        self.entries.insert(at.index, entry);
+        lean::insert(&mut self.entries, at.index, entry);
     }
 
     fn time(&self, from_base: i32) -> Micros {

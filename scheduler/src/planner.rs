@@ -7,6 +7,7 @@
 use alloc::vec::Vec;
 
 use crate::class::Class;
+use crate::lean;
 use crate::plan::StepPlan;
 use crate::policy::{Rank, StepState};
 use crate::request::{RequestId, SeqId};
@@ -18,7 +19,7 @@ use crate::time::Micros;
 pub(crate) const BYPASS_WINDOW: usize = 8;
 
 /// How often a sequence is overtaken because it does not fit; after that the queue waits for it.
-const MAX_BYPASSES: u32 = 64;
+const MAX_BYPASSES: u8 = 64;
 
 /// Why a waiting sequence was not taken in.
 enum NotNow {
@@ -52,7 +53,7 @@ impl Scheduler {
         let mut waiting = core::mem::take(&mut self.waiting);
         for seq in &mut waiting {
             let rank = self.policy.rank(&self.view(now), seq);
-            if rank.is_none() && !self.requests[&seq.id.request].produced {
+            if rank.is_none() && !self.has_produced(seq) {
                 expired.push(seq.id.request);
             }
             seq.rank = rank.unwrap_or(Rank::LAST);
@@ -89,7 +90,7 @@ impl Scheduler {
         let (mut decoding, mut prefilling) = (0, None);
         for seq in &self.running {
             if seq.computed == seq.known() {
-                state.add_decoding(seq.class, seq.deadline.tpot, u64::from(seq.known()));
+                state.add_decoding(seq.class, seq.tpot.micros(), u64::from(seq.known()));
                 decoding += 1;
             } else {
                 prefilling = prefilling.or(Some(seq.computed));
@@ -152,7 +153,7 @@ impl Scheduler {
         plan.preempted.push(id);
         self.preemptions += 1;
         seq.reset();
-        self.waiting.push(seq);
+        lean::push(&mut self.waiting, seq);
         true
     }
 
@@ -177,7 +178,7 @@ impl Scheduler {
     /// Those nearer the head than place `i` have been overtaken.
     fn count_bypass(&mut self, i: usize) {
         for seq in &mut self.waiting[i..] {
-            seq.bypassed += 1;
+            seq.bypassed = seq.bypassed.saturating_add(1);
         }
     }
 

@@ -1,6 +1,7 @@
 //! Requests and sequences as the scheduler sees them: counts and times, never text.
 
 use alloc::vec::Vec;
+use core::num::NonZeroU32;
 
 use crate::class::Class;
 use crate::time::Micros;
@@ -46,7 +47,7 @@ pub struct OutputLength {
     pub predicted: u32,
     /// What the client says that it expects; cut to the bounds, and taken for the median until it
     /// is outlived.
-    pub hint: Option<u32>,
+    pub hint: Option<NonZeroU32>,
     /// The length is known exactly (`ignore_eos`, or `min == max`): `predicted == max`.
     pub exact: bool,
 }

@@ -14,8 +14,8 @@ use alloc::vec::Vec;
 use crate::class::ClassTable;
 use crate::cost::CostModel;
 use crate::kv::KvBlocks;
-use crate::ledger::push_lean;
-use crate::length::Lengths;
+use crate::lean;
+use crate::length::{Lengths, Lesson};
 use crate::plan::{Event, SeqOutcome, StepPlan};
 use crate::policy::{Rank, SchedulerPolicy, View};
 use crate::request::{FinishReason, Request, RequestId, SeqId, Terminal};
@@ -76,10 +76,10 @@ pub struct Counts {
     pub preemptions: u64,
 }
 
-/// What the scheduler remembers of a request besides its sequences.
+/// What the scheduler remembers of a request with several sequences besides them.
 #[derive(Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub(crate) struct LiveRequest {
+pub(crate) struct Choices {
     /// Sequences that have not ended.
     pub(crate) live: u32,
     /// One of its sequences has produced a token: it no longer expires.
@@ -94,7 +94,8 @@ pub struct Scheduler {
     #[cfg_attr(feature = "serde", serde(with = "crate::policy::named"))]
     pub(crate) policy: Box<dyn SchedulerPolicy>,
     pub(crate) cost: CostModel,
-    pub(crate) requests: BTreeMap<RequestId, LiveRequest>,
+    /// Live requests with several sequences. Of any other its one sequence tells everything.
+    pub(crate) choices: BTreeMap<RequestId, Choices>,
     /// In order of id.
     pub(crate) running: Vec<Sequence>,
     /// The next one to be taken in is the last, as of the latest plan.
@@ -117,7 +118,7 @@ impl Scheduler {
             config,
             policy,
             cost,
-            requests: BTreeMap::new(),
+            choices: BTreeMap::new(),
             running: Vec::new(),
             waiting: Vec::new(),
             kv: KvBlocks::new(config.num_blocks, config.block_size),
@@ -135,15 +136,17 @@ impl Scheduler {
     pub fn enqueue(&mut self, request: &Request) {
         let live = request.sequences.len() as u32;
         assert!(live > 0, "a request has at least one sequence");
-        let known = self.requests.insert(request.id, LiveRequest { live, produced: false });
-        assert!(known.is_none(), "request ids are never reused");
+        if live > 1 {
+            let known = self.choices.insert(request.id, Choices { live, produced: false });
+            assert!(known.is_none(), "request ids are never reused");
+        }
         for (index, spec) in request.sequences.iter().enumerate() {
             let peak = self.config.blocks_for(spec.peak_tokens());
             assert!(peak <= self.config.num_blocks, "the gate refuses what can never fit");
             let mut seq = Sequence::new(request, index);
             let rank = self.policy.rank(&self.view(request.arrival), &seq);
             seq.rank = rank.unwrap_or(Rank::LAST);
-            push_lean(&mut self.waiting, seq);
+            lean::push(&mut self.waiting, seq);
         }
     }
 
@@ -238,23 +241,41 @@ impl Scheduler {
         seq.generated += 1;
         seq.first_token.get_or_insert(now);
         self.lengths.revise(seq);
-        if let Some(request) = self.requests.get_mut(&id.request) {
-            request.produced = true;
+        if !seq.alone {
+            self.choices_mut(id.request).produced = true;
         }
     }
 
     /// Ends a sequence, `more` tokens after those that are booked.
     fn finish(&mut self, id: SeqId, reason: FinishReason, more: u32, events: &mut Vec<Event>) {
         let Some(seq) = self.remove_sequence(id) else { return };
-        self.lengths.learn(seq.class, seq.prompt_tokens, &seq.output, seq.generated + more);
+        let lesson = Lesson::new(seq.prompt_tokens, &seq.output);
+        self.lengths.learn(seq.class, lesson, seq.generated + more);
         events.push(Event::SequenceFinished(id, reason));
-        let request = self.requests.get_mut(&id.request).expect("it had a live sequence");
-        request.live -= 1;
-        request.produced = true;
-        if request.live == 0 {
-            self.requests.remove(&id.request);
+        if seq.alone || self.was_last(id.request) {
             events.push(Event::RequestEnded(id.request, Terminal::Completed));
         }
+    }
+
+    /// One of several sequences has finished. Returns whether it was the last of its request.
+    fn was_last(&mut self, id: RequestId) -> bool {
+        let choices = self.choices_mut(id);
+        choices.live -= 1;
+        choices.produced = true;
+        let last = choices.live == 0;
+        if last {
+            self.choices.remove(&id);
+        }
+        last
+    }
+
+    fn choices_mut(&mut self, id: RequestId) -> &mut Choices {
+        self.choices.get_mut(&id).expect("it has a live sequence, and had several")
+    }
+
+    /// The request of `seq` has produced a token: it no longer expires.
+    pub(crate) fn has_produced(&self, seq: &Sequence) -> bool {
+        if seq.alone { seq.generated > 0 } else { self.choices[&seq.id.request].produced }
     }
 
     fn fail_request(&mut self, id: RequestId, events: &mut Vec<Event>) {
@@ -265,11 +286,9 @@ impl Scheduler {
 
     /// Removes a request with all its sequences. Returns whether it was live.
     fn drop_request(&mut self, id: RequestId) -> bool {
-        if !self.requests.contains_key(&id) {
-            return false;
-        }
+        let sequences = self.running.len() + self.waiting.len();
         self.drop_requests(&[id]);
-        true
+        self.running.len() + self.waiting.len() < sequences
     }
 
     /// Removes requests, in order of id, with all their sequences.
@@ -278,7 +297,7 @@ impl Scheduler {
             return;
         }
         for id in ids {
-            self.requests.remove(id);
+            self.choices.remove(id);
         }
         let kv = &mut self.kv;
         let stays = |seq: &Sequence| ids.binary_search(&seq.id.request).is_err();

@@ -33,8 +33,9 @@ pub(crate) struct State {
     pub(crate) tightest_tpot: Gap,
 }
 
-/// A promised gap between tokens in 32 bits, or none.
+/// A promised gap between tokens in 32 bits (71 minutes at most), or none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Gap(Option<core::num::NonZeroU32>);
 
 impl Gap {

@@ -5,13 +5,14 @@ use crate::cost::CostModel;
 use crate::plan::Chunk;
 use crate::policy::Rank;
 use crate::request::{Deadline, OutputLength, Request, SeqId};
-use crate::time::Micros;
+use crate::segments::Gap;
+use crate::time::{MaybeMicros, Micros};
 
 /// After this many preemptions a sequence is never a victim again.
-pub const MAX_PREEMPTIONS: u32 = 3;
+pub const MAX_PREEMPTIONS: u8 = 3;
 
 /// One sequence that was admitted and has not ended. It *waits* while it holds no slot and no
-/// blocks, and *runs* otherwise.
+/// blocks, and *runs* otherwise. Thousands wait, so it is small.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Sequence {
@@ -21,8 +22,12 @@ pub struct Sequence {
     pub class: Class,
     /// When its request reached the server.
     pub arrival: Micros,
-    /// When its tokens are due.
-    pub deadline: Deadline,
+    /// When its first token is due.
+    pub first_due: MaybeMicros,
+    /// When its last token is due.
+    pub last_due: MaybeMicros,
+    /// The mean gap between its tokens that was promised.
+    pub(crate) tpot: Gap,
     /// It is the only sequence of its request.
     pub alone: bool,
     /// Which of its request's prompts it continues.
@@ -38,11 +43,11 @@ pub struct Sequence {
     /// Tokens in the KV cache without those of the step in flight: what siblings may share.
     pub settled: u32,
     /// When its first token came.
-    pub first_token: Option<Micros>,
+    pub first_token: MaybeMicros,
     /// How often it lost its blocks.
-    pub preemptions: u32,
-    /// How often a sequence behind it was taken in before it because it did not fit.
-    pub bypassed: u32,
+    pub preemptions: u8,
+    /// How often a sequence behind it was taken in before it because it did not fit, up to 255.
+    pub bypassed: u8,
     /// Its place among those that wait, as of the last plan.
     pub rank: Rank,
 }
@@ -56,7 +61,9 @@ impl Sequence {
             id: SeqId { request: request.id, index: index as u32 },
             class: request.class,
             arrival: request.arrival,
-            deadline: request.deadline,
+            first_due: MaybeMicros::new(request.deadline.first_token),
+            last_due: MaybeMicros::new(request.deadline.last_token),
+            tpot: Gap::new(request.deadline.tpot),
             alone: request.sequences.len() == 1,
             prompt: spec.prompt,
             prompt_tokens: spec.prompt_tokens,
@@ -64,10 +71,20 @@ impl Sequence {
             generated: 0,
             computed: 0,
             settled: 0,
-            first_token: None,
+            first_token: MaybeMicros::NONE,
             preemptions: 0,
             bypassed: 0,
             rank: Rank::LAST,
+        }
+    }
+
+    /// When its tokens are due.
+    #[must_use]
+    pub fn deadline(&self) -> Deadline {
+        Deadline {
+            first_token: self.first_due.get(),
+            last_token: self.last_due.get(),
+            tpot: self.tpot.micros(),
         }
     }
 
@@ -163,8 +180,8 @@ impl Sequence {
     /// idle device; `None` without a deadline.
     #[must_use]
     pub fn latest_token(&self, cost: &CostModel) -> Option<Micros> {
-        let first = self.deadline.first_token.filter(|_| self.generated == 0);
-        let last = self.deadline.last_token.map(|due| {
+        let first = self.first_due.get().filter(|_| self.generated == 0);
+        let last = self.last_due.get().map(|due| {
             let more = self.remaining() - 1;
             due.minus(cost.decode(1, u64::from(self.known() + 1), more))
         });

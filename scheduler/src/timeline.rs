@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 
 use crate::class::Class;
 use crate::columns::{Columns, within_horizon};
+use crate::lean;
 use crate::policy::Rank;
 use crate::promise::{Kind, Limits, Margins, Promise};
 use crate::replay::{Fate, Item, Replay, Rules};
@@ -16,7 +17,7 @@ use crate::request::RequestId;
 use crate::scheduler::Scheduler;
 use crate::segments::{Gap, Segments};
 use crate::sequence::Sequence;
-use crate::time::Micros;
+use crate::time::{MaybeMicros, Micros};
 
 /// An entry that belongs to nobody in the ledger (any more).
 pub(crate) const NOBODY: u32 = u32::MAX;
@@ -25,8 +26,8 @@ pub(crate) const NOBODY: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub(crate) id: RequestId,
-    /// Its place in the queue for prefill; see [`pack`].
-    pub(crate) rank: u64,
+    /// Its place in the queue for prefill. Ties go to who was there before.
+    pub(crate) rank: Rank,
     /// Prefill tokens that it still needs.
     pub(crate) todo: u32,
     /// Prefill tokens to spare in the step that completes its prefill; those behind it use them.
@@ -34,14 +35,6 @@ pub(crate) struct Entry {
     /// Where its reservation lies in the ledger, as of the installation.
     pub(crate) slot: u32,
     pub(crate) kind: Kind,
-}
-
-/// A rank in one number. Ties go to who was there before.
-pub(crate) const fn pack(rank: Rank) -> u64 {
-    const KEY_BITS: u32 = 56;
-    let most = (1 << KEY_BITS) - 1;
-    let key = if rank.key.0 < most { rank.key.0 } else { most };
-    (rank.tier as u64) << KEY_BITS | key
 }
 
 /// The predicted future of everything that was admitted.
@@ -93,7 +86,7 @@ impl Timeline {
     pub fn build(base: Micros, scheduler: &Scheduler) -> Timeline {
         let mut line = Timeline::idle(base);
         let sequences = scheduler.running.len() + scheduler.waiting.len();
-        line.entries.reserve_exact(sequences);
+        line.entries = lean::with_room(sequences);
         let mut found = Found::with_capacity(sequences);
         line.collect_running(scheduler, &mut found);
         line.collect_waiting(scheduler, &mut found);
@@ -116,7 +109,7 @@ impl Timeline {
             match seq.after_step(self.base) {
                 Some(after) if after.pending() == 1 => {
                     let blocks = scheduler.config.blocks_for(after.peak_tokens());
-                    let begins = after.first_token.is_none();
+                    let begins = after.first_token == MaybeMicros::NONE;
                     let item = item(&after, after.computed, blocks);
                     self.collect(&after, Item { todo: 0, begins, ..item }, found);
                 }
@@ -178,7 +171,7 @@ impl Timeline {
     fn collect(&mut self, seq: &Sequence, item: Item, found: &mut Found) {
         self.entries.push(Entry {
             id: seq.id.request,
-            rank: pack(seq.rank),
+            rank: seq.rank,
             todo: item.todo,
             leftover: 0,
             slot: NOBODY,
@@ -186,8 +179,8 @@ impl Timeline {
         });
         found.items.push(item);
         found.promises.push(Promise {
-            deadline: seq.deadline,
-            first_token: seq.first_token,
+            deadline: seq.deadline(),
+            first_token: seq.first_token.get(),
             gaps: seq.generated + seq.remaining() - 1,
         });
     }
@@ -199,8 +192,8 @@ impl Timeline {
             .zip(fates)
             .map(|(promise, fate)| promise.limits(self.base, fate.last))
             .collect();
-        let column = |of: fn(&Fate) -> i32| fates.iter().map(of).collect();
-        let limit = |of: fn(&Limits) -> i32| limits.iter().map(of).collect();
+        let column = |of: fn(&Fate) -> i32| with_room(fates.iter().map(of));
+        let limit = |of: fn(&Limits) -> i32| with_room(limits.iter().map(of));
         self.columns = Columns {
             start: column(|fate| fate.start),
             first: column(|fate| fate.first),
@@ -211,7 +204,7 @@ impl Timeline {
             last_limit: limit(|limits| limits.last),
             gap_limit: limit(|limits| limits.gap),
         };
-        self.built = fates.iter().map(|fate| (fate.first, fate.last)).collect();
+        self.built = with_room(fates.iter().map(|fate| (fate.first, fate.last)));
         for (entry, fate) in self.entries.iter_mut().zip(fates) {
             entry.leftover = fate.leftover;
         }
@@ -296,6 +289,13 @@ impl Found {
     }
 }
 
+/// A list of `items` with room for those that will be inserted, so that this takes no memory.
+fn with_room<T>(items: impl ExactSizeIterator<Item = T>) -> Vec<T> {
+    let mut list = lean::with_room(items.len());
+    list.extend(items);
+    list
+}
+
 fn in_order_of_request(entries: &[Entry]) -> Vec<u32> {
     let mut ids: Vec<(RequestId, u32)> =
         entries.iter().zip(0..).map(|(entry, i)| (entry.id, i)).collect();
@@ -309,8 +309,7 @@ fn rank(scheduler: &Scheduler, seq: &Sequence, now: Micros) -> Rank {
 
 /// What `seq` looks like to the replay when the first `done` tokens are in the cache.
 fn item(seq: &Sequence, done: u32, blocks: u32) -> Item {
-    let gap =
-        if seq.class == Class::Latency { Gap::new(seq.deadline.tpot) } else { Gap::default() };
+    let gap = if seq.class == Class::Latency { seq.tpot } else { Gap::default() };
     let todo = seq.known() - done;
     let remaining = seq.remaining();
     Item { gap, done, todo, remaining, blocks, leader: None, begins: false }

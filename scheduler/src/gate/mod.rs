@@ -19,7 +19,7 @@ use crate::candidate::Candidate;
 use crate::class::{Class, ClassConfig};
 use crate::cost::CostModel;
 use crate::kinds::Kinds;
-use crate::ledger::{Ledger, Reservation, Specs};
+use crate::ledger::{Ledger, Reservation};
 use crate::length::Lengths;
 use crate::margin::Margin;
 use crate::placement::Placement;
@@ -237,16 +237,7 @@ impl Gate {
         );
         let (upper_first, upper_last) = (arrival.plus(upper_first), arrival.plus(upper_last));
         let forecast = Forecast { first_token, last_token, upper_first, upper_last, work };
-        let reservation = Reservation {
-            id: request.id,
-            forecast,
-            arrival,
-            carried_first: first_token,
-            carried_last: last_token,
-            sequences: Specs::new(&request.sequences),
-            kind: candidate.kind,
-            pending: true,
-        };
+        let reservation = Reservation::new(request, candidate.kind, &forecast);
         let slot = self.ledger.reserve(reservation, candidate);
         self.insert(now, &candidate, at, slot);
         forecast

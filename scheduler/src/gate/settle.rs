@@ -3,7 +3,7 @@
 use super::Gate;
 use crate::admission::Settled;
 use crate::ledger::Reservation;
-use crate::request::{RequestId, SequenceSpec, Terminal};
+use crate::request::{RequestId, Terminal};
 use crate::time::Micros;
 use crate::timeline::Timeline;
 
@@ -30,12 +30,7 @@ impl Gate {
         if self.ledger.is_empty() {
             self.timeline = Timeline::idle(now);
         }
-        Some(Settled {
-            forecast: reservation.forecast,
-            carried_first: reservation.carried_first,
-            carried_last: reservation.carried_last,
-            exact: reservation.kind.exact,
-        })
+        Some(reservation.settled())
     }
 
     /// Learns how late tokens come against what was said at admission: also from a client that
@@ -47,16 +42,16 @@ impl Gate {
         first: Option<Micros>,
         last: Option<Micros>,
     ) {
-        let Reservation { kind, forecast, .. } = reservation;
+        let kind = reservation.kind;
         let bands = &mut self.bands[kind.class.index()];
         // Tokens of an expired request never come.
         let never = (terminal == Terminal::Expired).then_some(Micros::MAX);
-        if let Some(came) = first.or(never) {
-            bands.observe_first(kind.exact, came <= forecast.upper_first);
+        if let Some(within) = first.or(never).and_then(|came| reservation.first_within(came)) {
+            bands.observe_first(kind.exact, within);
         }
         let last = last.filter(|_| terminal == Terminal::Completed);
-        if let Some(came) = last.or(never) {
-            bands.observe_last(kind.exact, came <= forecast.upper_last);
+        if let Some(within) = last.or(never).and_then(|came| reservation.last_within(came)) {
+            bands.observe_last(kind.exact, within);
         }
     }
 
@@ -69,19 +64,17 @@ impl Gate {
         first: Option<Micros>,
         last: Option<Micros>,
     ) {
-        let Reservation { kind, arrival, .. } = reservation;
-        for (spec, tokens) in reservation.sequences.as_slice().iter().zip(outputs) {
-            let SequenceSpec { prompt_tokens, output, .. } = spec;
-            self.lengths.learn(kind.class, *prompt_tokens, output, *tokens);
+        let kind = reservation.kind;
+        for (lesson, tokens) in reservation.lessons().iter().zip(outputs) {
+            self.lengths.learn(kind.class, *lesson, *tokens);
         }
-        let (came, carried) = if kind.exact {
-            (last, reservation.carried_last)
+        let against = if kind.exact {
+            last.and_then(|came| reservation.last_against(came))
         } else {
-            (first, reservation.carried_first)
+            first.and_then(|came| reservation.first_against(came))
         };
-        if let Some(came) = came {
-            let margin = &mut self.margins[kind.class.index()];
-            margin.observe(came.minus(*arrival), carried.minus(*arrival));
+        if let Some((actual, carried)) = against {
+            self.margins[kind.class.index()].observe(actual, carried);
         }
     }
 }

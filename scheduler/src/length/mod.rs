@@ -12,6 +12,7 @@
 mod histogram;
 
 use alloc::collections::BTreeMap;
+use core::num::NonZeroU32;
 
 use crate::class::Class;
 use crate::request::OutputLength;
@@ -28,6 +29,22 @@ struct Kind {
     class: Class,
     max: u32,
     prompt: Option<u32>,
+}
+
+/// What must be kept of a sequence to learn from its length.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub(crate) struct Lesson {
+    prompt_tokens: u32,
+    /// None if the length is known: there is nothing to learn.
+    max: Option<NonZeroU32>,
+}
+
+impl Lesson {
+    pub(crate) fn new(prompt_tokens: u32, output: &OutputLength) -> Lesson {
+        let max = if is_known(output) { 0 } else { output.max };
+        Lesson { prompt_tokens, max: NonZeroU32::new(max) }
+    }
 }
 
 /// Learns lengths and predicts them. At most 2 x 20 x 21 histograms of 360 bytes: 300 KB in all,
@@ -54,7 +71,7 @@ impl Lengths {
             return most;
         }
         let least = output.min.max(generated.saturating_add(1)).min(most);
-        if let Some(hint) = output.hint.filter(|hint| *hint > generated) {
+        if let Some(hint) = output.hint.map(NonZeroU32::get).filter(|hint| *hint > generated) {
             return hint.clamp(least, most);
         }
         let [of_prompt, of_all] = kinds(class, prompt_tokens, output.max);
@@ -73,21 +90,13 @@ impl Lengths {
         }
     }
 
-    /// An output within these bounds ended after `tokens`. One that was cut at its `max` would
-    /// have gone on: among those that may be longer it counts as one of the longest.
-    pub(crate) fn learn(
-        &mut self,
-        class: Class,
-        prompt_tokens: u32,
-        output: &OutputLength,
-        tokens: u32,
-    ) {
-        if is_known(output) {
-            return;
-        }
-        let longest = (1 << octave(output.max)) - 1;
-        let tokens = if tokens >= output.max { longest } else { tokens };
-        for kind in kinds(class, prompt_tokens, output.max) {
+    /// An output ended after `tokens`. One that was cut at its `max` would have gone on: among
+    /// those that may be longer it counts as one of the longest.
+    pub(crate) fn learn(&mut self, class: Class, lesson: Lesson, tokens: u32) {
+        let Some(max) = lesson.max.map(NonZeroU32::get) else { return };
+        let longest = (1 << octave(max)) - 1;
+        let tokens = if tokens >= max { longest } else { tokens };
+        for kind in kinds(class, lesson.prompt_tokens, max) {
             self.histograms.entry(kind).or_default().learn(tokens);
         }
     }

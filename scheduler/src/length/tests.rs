@@ -16,7 +16,7 @@ fn output(min: u32, max: u32) -> OutputLength {
 fn learnt(class: Class, prompt: u32, max: u32, samples: &[u32]) -> Lengths {
     let mut lengths = Lengths::default();
     for tokens in samples {
-        lengths.learn(class, prompt, &output(0, max), *tokens);
+        lengths.learn(class, Lesson::new(prompt, &output(0, max)), *tokens);
     }
     lengths
 }
@@ -44,13 +44,14 @@ proptest! {
         prompt in 1..5_000u32,
         max in 1..5_000u32,
         min in 0..50u32,
-        hint in prop::option::of(0..6_000u32),
+        hint in prop::option::of(1..6_000u32),
     ) {
         let mut lengths = Lengths::default();
         for (prompt, tokens) in samples {
-            lengths.learn(Class::Latency, prompt, &output(0, max), tokens);
+            lengths.learn(Class::Latency, Lesson::new(prompt, &output(0, max)), tokens);
         }
-        let output = OutputLength { hint, ..output(min.min(max), max) };
+        let hinted = hint.and_then(NonZeroU32::new);
+        let output = OutputLength { hint: hinted, ..output(min.min(max), max) };
         let predict = |g| lengths.predict(Class::Latency, prompt, &output, g);
         let mut before = 0;
         for generated in (0..max).step_by(1 + max as usize / 300) {
@@ -94,7 +95,7 @@ fn it_finds_the_median_and_follows_a_change() {
     let mut lengths = Lengths::default();
     let learn = |lengths: &mut Lengths, from: u32| {
         for i in 0..1_000 {
-            lengths.learn(Class::Latency, 50, &output(0, 2_000), from + i * 7 % 100);
+            lengths.learn(Class::Latency, Lesson::new(50, &output(0, 2_000)), from + i * 7 % 100);
         }
         lengths.predict(Class::Latency, 60, &output(0, 2_000), 0)
     };
@@ -159,7 +160,7 @@ fn memory_is_bounded() {
     let mut lengths = Lengths::default();
     for class in Class::ALL {
         for (max, prompt) in (0..32).flat_map(|i| (0..32).map(move |j| (1 << i, 1 << j))) {
-            lengths.learn(class, prompt, &output(0, max), 1);
+            lengths.learn(class, Lesson::new(prompt, &output(0, max)), 1);
         }
     }
     assert_eq!(lengths.histograms.len(), 2 * 20 * 21);

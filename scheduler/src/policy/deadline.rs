@@ -27,11 +27,10 @@ pub struct DeadlinePolicy;
 impl DeadlinePolicy {
     fn is_hopeless(view: &View<'_>, seq: &Sequence) -> bool {
         let next = seq.earliest_token(view.now, view.cost, view.config.max_num_batched_tokens);
-        let late_first =
-            seq.generated == 0 && seq.deadline.first_token.is_some_and(|due| next > due);
+        let late_first = seq.generated == 0 && seq.first_due.get().is_some_and(|due| next > due);
         let more = seq.remaining_at_least() - 1;
         let last = next.plus(view.cost.decode(1, u64::from(seq.known() + 1), more));
-        late_first || seq.deadline.last_token.is_some_and(|due| last > due)
+        late_first || seq.last_due.get().is_some_and(|due| last > due)
     }
 }
 
@@ -50,7 +49,7 @@ impl SchedulerPolicy for DeadlinePolicy {
 
     /// Lengths matter for the last token only: a longer answer has to begin earlier.
     fn best_rank(&self, view: &View<'_>, seq: &Sequence) -> Rank {
-        match seq.deadline.last_token {
+        match seq.last_due.get() {
             Some(_) => Rank::FIRST_NEW,
             None => self.rank(view, seq).unwrap_or(Rank::LAST),
         }

@@ -33,24 +33,30 @@ pub struct View<'a> {
 /// A place in the queue: the smaller goes first. Ties go by arrival, then by id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Rank {
-    /// Compared first. Tier 0 is for preempted sequences, which return before anybody new.
-    pub tier: u8,
-    /// Compared within a tier, usually a time.
-    pub key: Micros,
-}
+pub struct Rank(u64);
 
 impl Rank {
     /// Before everybody but those who were preempted.
-    pub const FIRST_NEW: Rank = Rank { tier: 1, key: Micros(0) };
+    pub const FIRST_NEW: Rank = Rank::new(1, Micros(0));
 
     /// Behind everybody.
-    pub const LAST: Rank = Rank { tier: u8::MAX, key: Micros::MAX };
+    pub const LAST: Rank = Rank::new(u8::MAX, Micros::MAX);
+
+    /// Tiers are compared first; tier 0 is for preempted sequences, which return before anybody
+    /// new. Within a tier keys are compared, usually times; from 2^56 microseconds (two thousand
+    /// years) on they are equal.
+    #[must_use]
+    pub const fn new(tier: u8, key: Micros) -> Rank {
+        const KEY_BITS: u32 = 56;
+        let most = (1 << KEY_BITS) - 1;
+        let key = if key.0 < most { key.0 } else { most };
+        Rank((tier as u64) << KEY_BITS | key)
+    }
 
     /// `key`, in the tier of new or of preempted sequences, whichever `seq` is.
     #[must_use]
     pub const fn of(seq: &Sequence, key: Micros) -> Rank {
-        Rank { tier: if seq.preemptions > 0 { 0 } else { 1 }, key }
+        Rank::new(if seq.preemptions > 0 { 0 } else { 1 }, key)
     }
 }
 

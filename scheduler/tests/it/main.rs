@@ -4,4 +4,5 @@
 
 mod forecasts;
 mod gate;
+mod memory;
 mod operations;
