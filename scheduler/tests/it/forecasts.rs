@@ -7,7 +7,8 @@ use proptest::prelude::*;
 use sluice_scheduler::{
     Admission, AdmissionMode, Class, ClassConfig, ClassTable, CostModel, Deadline, Event,
     FinishReason, Gate, GateConfig, Micros, OutputLength, Request, RequestId, Scheduler,
-    SchedulerConfig, SeqId, SeqOutcome, SequenceSpec, Slo, StepPlan, Terminal, Timeline, policy,
+    SchedulerConfig, SeqId, SeqOutcome, SequenceSpec, Slo, StepLoad, StepPlan, Terminal, Timeline,
+    policy,
 };
 
 const COST: CostModel = CostModel {
@@ -238,5 +239,56 @@ proptest! {
             }
         }
         prop_assert_eq!(gate.num_reserved(), 0);
+    }
+
+    /// Insertion errs to the late side: no token is said to come earlier than a replay with the
+    /// inserted requests says, by more than half the time to come and one full step.
+    #[test]
+    fn insertions_are_early_within_a_bound(
+        inside in prop::collection::vec(shape(1), 1..16),
+        steps in 0..40u32,
+        new in prop::collection::vec(shape(1), 1..4),
+    ) {
+        let mut world = World::new(1_000, 4);
+        let limits = GateConfig::new(AdmissionMode::Deadline, config(1_000, 4));
+        let mut gate = Gate::new(limits, policy::by_name("deadline").unwrap(), COST);
+        let mut shapes = inside.iter().chain(&new).zip(0..);
+        let enter = |world: &mut World, gate: &mut Gate, (prompt, tokens, n), id| {
+            let mut request = request(id, world.now, prompt, tokens, n);
+            let admission = gate.admit(world.now, &mut request);
+            assert!(matches!(admission, Admission::Admit(_)), "{admission:?}");
+            world.enqueue(&request);
+        };
+        for (shape, id) in shapes.by_ref().take(inside.len()) {
+            enter(&mut world, &mut gate, *shape, id);
+        }
+        for _ in 0..steps {
+            let (plan, end, _) = world.plan();
+            world.complete(&plan, end);
+            if world.scheduler.is_idle() {
+                return Ok(());
+            }
+        }
+        let (_, base, timeline) = world.plan();
+        gate.install(world.now, timeline, COST);
+        for (shape, id) in shapes {
+            enter(&mut world, &mut gate, *shape, id);
+        }
+        let inserted = forecasts(gate.timeline());
+        let step = COST.step(&StepLoad {
+            decode_seqs: 4,
+            context_tokens: 4 * 180,
+            prefill_tokens: 32,
+            prefill_span: 120 * 120,
+        });
+        let rebuilt = forecasts(&Timeline::build(base, &world.scheduler));
+        // What has come already is not forecast.
+        for (id, (first, last)) in rebuilt.iter().filter(|(_, (first, _))| *first > base) {
+            let early = |inserted: Micros, rebuilt: Micros| {
+                rebuilt.minus(inserted) > Micros(rebuilt.minus(base).0 / 2).plus(step)
+            };
+            prop_assert!(!early(inserted[id].0, *first), "{:?}: first {:?}", id, first);
+            prop_assert!(!early(inserted[id].1, *last), "{:?}: last {:?}", id, last);
+        }
     }
 }
