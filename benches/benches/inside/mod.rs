@@ -124,7 +124,9 @@ impl Inside {
         self.next_id += 1;
         change(&mut request);
         let admission = self.gate().admit(self.now, &mut request);
-        let Admission::Admit(forecast) = admission else { panic!("{admission:?}") };
+        let Admission::Admit(forecast) = admission else {
+            unreachable!("what enters here fits: {admission:?}")
+        };
         self.scheduler.enqueue(&request);
         forecast.last_token
     }
