@@ -3,9 +3,9 @@
 //!
 //! Both are state machines without clock or chance, so their inputs in order are enough to repeat
 //! them. That order is the one in which they are called: the gate under its lock, the scheduler on
-//! the engine thread. [`recorded`] stands between them and their callers and leaves no other way to
-//! change them; each call goes onto the [`tape`], a buffer that a thread of its own writes to disk
-//! ([`segments`]). A caller never waits for the disk: when the buffer is full, a gap is noted, and
+//! the engine thread. `recorded` stands between them and their callers and leaves no other way to
+//! change them; each call goes onto the `tape`, a buffer that a thread of its own writes to disk
+//! (`segments`). A caller never waits for the disk: when the buffer is full, a gap is noted, and
 //! the record goes on with the next segment, which begins with the whole state.
 //!
 //! A forecast that the engine thread installs is not written down: the scheduler's state at that
