@@ -2,7 +2,7 @@
 local words = tonumber(os.getenv("WORDS"))
 wrk.method = "POST"
 wrk.headers["content-type"] = "application/json"
-wrk.headers["x-slo-ttft-ms"] = os.getenv("TTFT_MS")
+wrk.headers["x-request-deadline-ms"] = os.getenv("DEADLINE_MS")
 wrk.body = '{"messages":[{"role":"user","content":"' .. string.rep("word ", words)
     .. '"}],"max_tokens":64}'
 

@@ -91,7 +91,7 @@ impl Inside {
             if entered % 100 == 0 {
                 inside.install();
             }
-            inside.enter(|_| ());
+            inside.enter();
         }
         let mut steps = 0;
         while inside.has_prefill() && steps < 1_000 {
@@ -117,18 +117,13 @@ impl Inside {
         took
     }
 
-    /// One more request is admitted, with what `change` makes of it. Returns when its last token is
-    /// forecast.
-    pub(crate) fn enter(&mut self, change: impl FnOnce(&mut Request)) -> Micros {
+    /// One more request is admitted.
+    fn enter(&mut self) {
         let mut request = request(self.next_id, self.now);
         self.next_id += 1;
-        change(&mut request);
         let admission = self.gate().admit(self.now, &mut request);
-        let Admission::Admit(forecast) = admission else {
-            unreachable!("what enters here fits: {admission:?}")
-        };
+        assert!(matches!(admission, Admission::Admit(_)), "{admission:?}");
         self.scheduler.enqueue(&request);
-        forecast.last_token
     }
 
     /// Slots are free for sequences that wait.
@@ -157,7 +152,7 @@ impl Inside {
         for event in self.scheduler.complete(self.now, &plan, &outcomes) {
             if let Event::RequestEnded(id, _) = event {
                 self.gate().finish(self.now, id, Terminal::Completed, &[], None, None);
-                self.enter(|_| ());
+                self.enter();
             }
         }
         took
