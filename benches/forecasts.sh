@@ -6,7 +6,8 @@
 #
 #   benches/forecasts.sh                  about 20 minutes; wants an otherwise idle machine
 #   QUICK=1 benches/forecasts.sh          a few minutes, to see that it works: figures mean little
-#   LOADS=1,2 DURATION=120s ...           other loads, longer runs
+#   LOADS='1 2' DURATION=120s ...         other loads, longer runs
+#   LENGTHS=learned ARRIVALS=3 ...        only a part: burstiness is the deviation of the gaps
 #
 # Writes benches/results/forecasts.md. The load generator runs on the same cores as the server.
 set -euo pipefail
@@ -19,6 +20,7 @@ DURATION="${DURATION:-${QUICK:+10s}}"
 DURATION="${DURATION:-60s}"
 LOADS="${LOADS:-0.5 1 2 4}"
 ARRIVALS="${ARRIVALS:-1 3}"
+LENGTHS="${LENGTHS:-known learned}"
 RESULTS="${RESULTS:-benches/results}"
 SLO_MULTIPLE=4
 TTFT_MS=1500
@@ -60,7 +62,7 @@ print(value)
 PY
 }
 
-# case LENGTHS ARGUMENTS...: a row for each arrival process and load
+# series LENGTHS ARGUMENTS...: a row for each arrival process and load
 series() {
     local lengths=$1
     shift
@@ -114,8 +116,13 @@ cargo build --release --package sluice-server --package sluice-load
 bin="${CARGO_TARGET_DIR:-target}/release"
 mkdir -p "$RESULTS"
 touch "$WORK/rows"
-known_lengths
-learned_lengths
+for lengths in $LENGTHS; do
+    case "$lengths" in
+        known) known_lengths ;;
+        learned) learned_lengths ;;
+        *) fail "unknown lengths '$lengths': known or learned" ;;
+    esac
+done
 {
     cpu=$(sed -n 's/^model name\s*: //p' /proc/cpuinfo | head -n 1)
     echo "$(nproc) cores of $cpu, $THREADS threads, the load generator on the same cores;" \

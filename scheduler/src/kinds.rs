@@ -6,6 +6,9 @@
 //! The cut: when a share x of those that would be in time alone had to be refused lately, those
 //! with the least room go first, all below the (k x)-quantile of recent requests of their class;
 //! below x = 1/3 less than that, because where few must go the rule costs more than it saves.
+//! The cut must not feed on its own refusals, or a kind of request that is new would be refused for
+//! long on an idle device: it leaves a share 1 - k of x to the other rules, so x is not thought to
+//! be much more than what these have refused, over 1 - k.
 //! Where deadlines are proportional to the work, everybody has the same room and nothing is cut.
 //! Where they are absolute, the large ones, which would use up all slack and veto everybody after
 //! them, go first. Fairness multiplies the room by what requests of the same size suffered lately,
@@ -17,6 +20,7 @@
 use alloc::boxed::Box;
 
 use crate::admission::KindConfig;
+use crate::refusals::{Refusals, Verdict};
 use crate::time::Micros;
 
 /// Eight buckets to an octave of room, from 1 to 256 times the unloaded time.
@@ -26,12 +30,6 @@ const BUCKETS: usize = 64;
 /// What one request counts at first; each later one takes a 256th of it away.
 const WEIGHT: u64 = 1 << 16;
 const DECAY_SHIFT: u32 = 8;
-
-/// Refusals are forgotten over this time.
-const WINDOW: Micros = Micros(10_000_000);
-
-/// The share is not believed before this many requests.
-const ENOUGH: u64 = 8;
 
 /// The cut has its full strength from this share of refusals on, per mille.
 const FULL_CUT: u64 = 333;
@@ -90,10 +88,7 @@ pub(crate) struct Kinds {
     rooms: Histogram,
     /// By room and fairness.
     scores: Histogram,
-    /// How many of them came and were refused in the window, in units of [`WEIGHT`].
-    seen: u64,
-    refused: u64,
-    at: Micros,
+    refusals: Refusals,
     /// The refused share by octave of the prompt, per million.
     refused_by_size: [u32; SIZES],
 }
@@ -112,16 +107,14 @@ impl Kinds {
         Kinds {
             rooms: Histogram::new(),
             scores: Histogram::new(),
-            seen: 0,
-            refused: 0,
-            at: Micros(0),
+            refusals: Refusals::default(),
             refused_by_size: [0; SIZES],
         }
     }
 
     /// Whether a request is cut.
-    pub(crate) fn cuts(&self, config: &KindConfig, standing: Standing) -> bool {
-        let share = self.refused * 1_000 / self.seen.max(ENOUGH * WEIGHT);
+    pub(crate) fn cuts(&self, now: Micros, config: &KindConfig, standing: Standing) -> bool {
+        let share = self.refusals.share(now, config.strength_permille);
         let strength = u64::from(config.strength_permille) * (share * 1_000 / FULL_CUT).min(1_000);
         let cut = u128::from(self.scores.all()) * u128::from(share * strength) / 1_000_000_000;
         u128::from(self.scores.up_to(self.score(config, standing))) < cut
@@ -135,33 +128,25 @@ impl Kinds {
         loaded < MARGIN * (1_000 + MOST_HEADROOM * apart / 1_000) / 1_000
     }
 
-    /// A request came, and was refused or not.
+    /// A request came.
     pub(crate) fn observe(
         &mut self,
         now: Micros,
         config: &KindConfig,
         standing: Standing,
-        refused: bool,
+        verdict: Verdict,
     ) {
         self.rooms.add(standing.room);
         self.scores.add(self.score(config, standing));
         let of_size = &mut self.refused_by_size[size_octave(standing.size)];
         *of_size -= *of_size / SIZE_STEPS;
-        *of_size += if refused { 1_000_000 / SIZE_STEPS } else { 0 };
-        self.count(now, refused);
+        *of_size += if verdict != Verdict::LetIn { 1_000_000 / SIZE_STEPS } else { 0 };
+        self.refusals.count(now, verdict);
     }
 
     /// A request came and was refused before its room was known.
     pub(crate) fn count_refused(&mut self, now: Micros) {
-        self.count(now, true);
-    }
-
-    fn count(&mut self, now: Micros, refused: bool) {
-        let left = WINDOW.minus(now.minus(self.at)).0;
-        let fade = |sum: u64| (u128::from(sum) * u128::from(left) / u128::from(WINDOW.0)) as u64;
-        self.seen = fade(self.seen) + WEIGHT;
-        self.refused = fade(self.refused) + if refused { WEIGHT } else { 0 };
-        self.at = self.at.max(now);
+        self.refusals.count(now, Verdict::Refused);
     }
 
     /// The room, and more of it for sizes that were refused often.
@@ -193,6 +178,11 @@ const fn lower_edge(bucket: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::refusals::WINDOW;
+
+    const fn refused(is: bool) -> Verdict {
+        if is { Verdict::Refused } else { Verdict::LetIn }
+    }
 
     const fn standing(room: u32) -> Standing {
         Standing { room, size: 100 }
@@ -207,8 +197,8 @@ mod tests {
     }
 
     /// The least room that is not cut.
-    fn cut(kinds: &Kinds, config: &KindConfig, size: u32) -> u32 {
-        let cut = |room: &u32| kinds.cuts(config, Standing { room: *room, size });
+    fn cut(now: Micros, kinds: &Kinds, config: &KindConfig, size: u32) -> u32 {
+        let cut = |room: &u32| kinds.cuts(now, config, Standing { room: *room, size });
         1_000 + (1_000..16_000).take_while(cut).count() as u32
     }
 
@@ -216,20 +206,26 @@ mod tests {
     fn the_least_room_goes_first_by_the_share_that_has_to_go() {
         let config = KindConfig::default();
         let mut kinds = Kinds::new();
-        assert_eq!(cut(&kinds, &config, 100), 1_000, "nobody has been refused");
+        assert_eq!(cut(Micros(0), &kinds, &config, 100), 1_000, "nobody has been refused");
         // Rooms from 1 to 9, evenly; every other one is refused.
         for i in 0..400u32 {
             let room = 1_000 + i * 3_217 % 8_000;
-            kinds.observe(Micros(u64::from(i) * 1_000), &config, standing(room), i % 2 == 0);
+            kinds.observe(
+                Micros(u64::from(i) * 1_000),
+                &config,
+                standing(room),
+                refused(i % 2 == 0),
+            );
         }
-        let cut_at = cut(&kinds, &config, 100);
+        let now = Micros(400_000);
+        let cut_at = cut(now, &kinds, &config, 100);
         assert!((3_800..4_700).contains(&cut_at), "{cut_at}");
         assert!(kinds.is_tight(1_300), "one that only just fits would veto the others");
         assert!(!kinds.is_tight(1_900));
         let none = KindConfig { strength_permille: 0, ..config };
-        assert_eq!(cut(&kinds, &none, 100), 1_000);
-        kinds.observe(Micros(60_000_000), &config, standing(5_000), false);
-        assert_eq!(cut(&kinds, &config, 100), 1_000, "a quiet time forgets");
+        assert_eq!(cut(now, &kinds, &none, 100), 1_000);
+        let later = now.plus(WINDOW);
+        assert_eq!(cut(later, &kinds, &config, 100), 1_000, "a quiet time forgets");
     }
 
     #[test]
@@ -237,9 +233,9 @@ mod tests {
         let config = KindConfig::default();
         let mut kinds = Kinds::new();
         for i in 0..400 {
-            kinds.observe(Micros(i * 1_000), &config, standing(4_000), i % 4 != 0);
+            kinds.observe(Micros(i * 1_000), &config, standing(4_000), refused(i % 4 != 0));
         }
-        assert!(!kinds.cuts(&config, standing(4_000)));
+        assert!(!kinds.cuts(Micros(400_000), &config, standing(4_000)));
         assert!(!kinds.is_tight(1_060));
     }
 
@@ -250,9 +246,37 @@ mod tests {
         for i in 0..800 {
             let size = if i % 3 == 0 { 100 } else { 4_000 };
             let standing = Standing { room: 4_000, size };
-            kinds.observe(Micros(i * 1_000), &config, standing, size == 4_000);
+            kinds.observe(Micros(i * 1_000), &config, standing, refused(size == 4_000));
         }
-        assert!(kinds.cuts(&config, Standing { room: 4_000, size: 100 }));
-        assert!(!kinds.cuts(&config, Standing { room: 4_000, size: 4_000 }));
+        let now = Micros(800_000);
+        assert!(kinds.cuts(now, &config, Standing { room: 4_000, size: 100 }));
+        assert!(!kinds.cuts(now, &config, Standing { room: 4_000, size: 4_000 }));
+    }
+
+    /// After an overload everybody has less room than those in the histogram, and nobody has to be
+    /// refused any more: the cut ends within its window, though everybody would be below it.
+    #[test]
+    fn the_cut_does_not_feed_on_itself() {
+        let config = KindConfig::default();
+        let mut kinds = Kinds::new();
+        let mut now = Micros(0);
+        for i in 0..1_000u32 {
+            now = now.plus(Micros(10_000));
+            let room = standing(8_000 + i * 3_217 % 8_000);
+            let cut = kinds.cuts(now, &config, room);
+            let verdict = if cut { Verdict::Cut } else { Verdict::Refused };
+            kinds.observe(now, &config, room, verdict);
+        }
+        assert!(kinds.cuts(now, &config, standing(4_000)));
+        let end = now;
+        let mut last_cut = now;
+        for _ in 0..100 {
+            now = now.plus(Micros(300_000));
+            let cut = kinds.cuts(now, &config, standing(4_000));
+            let verdict = if cut { Verdict::Cut } else { Verdict::LetIn };
+            kinds.observe(now, &config, standing(4_000), verdict);
+            last_cut = if cut { now } else { last_cut };
+        }
+        assert!(last_cut <= end.plus(WINDOW), "{last_cut:?}");
     }
 }

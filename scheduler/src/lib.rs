@@ -33,6 +33,7 @@ pub mod plan;
 mod planner;
 pub mod policy;
 mod promise;
+mod refusals;
 mod replay;
 pub mod request;
 mod retry;

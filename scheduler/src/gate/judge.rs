@@ -7,8 +7,12 @@ use crate::candidate::Candidate;
 use crate::class::Class;
 use crate::kinds::Standing;
 use crate::placement::Placement;
+use crate::refusals::Verdict;
 use crate::request::{Deadline, Request};
 use crate::time::Micros;
+
+/// Who has so much room now, per mille of the forecast, is not cut: there is no need to.
+const AMPLE: u32 = 4_000;
 
 /// One in so many near misses of bulk work is let in.
 const NEAR_MISSES: u64 = 100;
@@ -59,7 +63,12 @@ impl Gate {
         };
         if let Some(standing) = standing {
             let kinds = &mut self.kinds[request.class.index()];
-            kinds.observe(now, &self.config.kinds, standing, verdict.is_err());
+            let verdict = match verdict {
+                Ok(()) => Verdict::LetIn,
+                Err(_) if kinds.cuts(now, &self.config.kinds, standing) => Verdict::Cut,
+                Err(_) => Verdict::Refused,
+            };
+            kinds.observe(now, &self.config.kinds, standing, verdict);
         }
         verdict
     }
@@ -107,7 +116,8 @@ impl Gate {
         let kinds = &self.kinds[request.class.index()];
         let loaded = delayed.room(now, candidate).filter(|_| !Self::is_guess(candidate));
         let goes_first = |standing| {
-            kinds.cuts(&self.config.kinds, standing)
+            let ample = loaded.is_some_and(|loaded| loaded >= AMPLE);
+            (!ample && kinds.cuts(now, &self.config.kinds, standing))
                 || loaded.is_some_and(|loaded| kinds.is_tight(loaded))
         };
         if standing.is_some_and(goes_first) {
