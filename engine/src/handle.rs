@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Sender, TrySendError};
+use scheduler::cluster::{Report, Stage};
 use scheduler::{
-    Admission, Class, ClassTable, CostModel, Counts, Forecast, Micros, Quantity, RequestId, Rule,
-    Shed, ShedReason, Terminal,
+    Admission, Class, ClassTable, ClusterView, CostModel, Counts, Forecast, Micros, Quantity,
+    RequestId, Rule, Shed, ShedReason, Terminal,
 };
 use tokio::sync::{Semaphore, mpsc};
 
@@ -182,6 +183,32 @@ impl Handle {
             draining: front.draining,
             record: front.gate.record_status(),
         }
+    }
+
+    /// What the other replicas should know of this one.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        let live = *self.0.shared.live();
+        let now = self.0.shared.clock.now();
+        let front = self.0.shared.front();
+        let gone = front.draining || !front.alive;
+        let Counts { waiting, running, free_blocks, num_blocks, .. } = live.counts;
+        let free = u64::from(free_blocks) * 1_000 / u64::from(num_blocks.max(1));
+        Report {
+            stage: if gone { Stage::Draining } else { Stage::Ready },
+            load: front.gate.load(now),
+            waiting,
+            running,
+            free_kv_permille: u32::try_from(free).unwrap_or(1_000),
+            step_age: live.progress.map_or(Micros(0), |progress| now.minus(progress)),
+        }
+    }
+
+    /// Tells the gate of the other replicas.
+    pub fn set_cluster(&self, view: ClusterView) {
+        let mut front = self.0.shared.front();
+        let now = self.0.shared.clock.now();
+        front.gate.set_cluster(now, view);
     }
 
     /// The class settings in force (with `auto` targets filled in).

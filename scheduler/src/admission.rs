@@ -100,6 +100,8 @@ pub enum ShedReason {
     SloMiss,
     /// The queue of its class is full.
     QueueFull,
+    /// It, or a promise made before, would miss its deadline here, and another replica has room.
+    ReplicaBusy,
     /// Its tenant has used its share.
     TenantBudget,
     /// Its KV blocks would not fit beside those already promised.
@@ -112,9 +114,10 @@ pub enum ShedReason {
 
 impl ShedReason {
     /// All reasons, for metrics that exist from the start.
-    pub const ALL: [ShedReason; 6] = [
+    pub const ALL: [ShedReason; 7] = [
         ShedReason::SloMiss,
         ShedReason::QueueFull,
+        ShedReason::ReplicaBusy,
         ShedReason::TenantBudget,
         ShedReason::KvPressure,
         ShedReason::Expired,
@@ -127,6 +130,7 @@ impl ShedReason {
         match self {
             ShedReason::SloMiss => "slo_miss",
             ShedReason::QueueFull => "queue_full",
+            ShedReason::ReplicaBusy => "replica_busy",
             ShedReason::TenantBudget => "tenant_budget",
             ShedReason::KvPressure => "kv_pressure",
             ShedReason::Expired => "expired",

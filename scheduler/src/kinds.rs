@@ -20,6 +20,7 @@
 use alloc::boxed::Box;
 
 use crate::admission::KindConfig;
+use crate::cluster::shedding;
 use crate::refusals::{Refusals, Verdict};
 use crate::time::Micros;
 
@@ -89,6 +90,8 @@ pub(crate) struct Kinds {
     /// By room and fairness.
     scores: Histogram,
     refusals: Refusals,
+    /// The share that all replicas had to refuse lately, on average, per mille.
+    fleet: u32,
     /// The refused share by octave of the prompt, per million.
     refused_by_size: [u32; SIZES],
 }
@@ -108,16 +111,27 @@ impl Kinds {
             rooms: Histogram::new(),
             scores: Histogram::new(),
             refusals: Refusals::default(),
+            fleet: 0,
             refused_by_size: [0; SIZES],
         }
     }
 
     /// Whether a request is cut.
     pub(crate) fn cuts(&self, now: Micros, config: &KindConfig, standing: Standing) -> bool {
-        let share = self.refusals.share(now, config.strength_permille);
+        let share = shedding(self.share(now, config), self.fleet);
         let strength = u64::from(config.strength_permille) * (share * 1_000 / FULL_CUT).min(1_000);
         let cut = u128::from(self.scores.all()) * u128::from(share * strength) / 1_000_000_000;
         u128::from(self.scores.up_to(self.score(config, standing))) < cut
+    }
+
+    /// The share of requests that had to be refused here lately, per mille.
+    pub(crate) fn share(&self, now: Micros, config: &KindConfig) -> u64 {
+        self.refusals.share(now, config.strength_permille)
+    }
+
+    /// All replicas had to refuse this share lately, on average, per mille.
+    pub(crate) const fn follow(&mut self, fleet: u32) {
+        self.fleet = fleet;
     }
 
     /// Whether a request that has `loaded` room now, per mille of its forecast, has too little to

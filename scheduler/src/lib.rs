@@ -18,6 +18,7 @@ mod band;
 mod boxed;
 mod candidate;
 pub mod class;
+pub mod cluster;
 mod columns;
 pub mod cost;
 mod delays;
@@ -48,6 +49,7 @@ pub use admission::{
     Settled, Shed, ShedReason,
 };
 pub use class::{Class, ClassConfig, ClassTable, Slo};
+pub use cluster::ClusterView;
 pub use cost::{CostModel, StepLoad};
 pub use gate::{Early, Gate};
 pub use kv::{KvBlocks, OutOfBlocks};

@@ -4,13 +4,13 @@
 use std::borrow::Cow;
 
 use scheduler::{
-    Admission, CostModel, Deadline, Gate, GateConfig, Micros, Request, RequestId, SeqId,
-    SeqOutcome, Settled, Shed, StepLoad, StepPlan, Terminal,
+    Admission, ClusterView, CostModel, Deadline, Gate, GateConfig, Micros, Request, RequestId,
+    SeqId, SeqOutcome, Settled, Shed, StepLoad, StepPlan, Terminal,
 };
 use serde::{Deserialize, Serialize};
 
 /// Version of the format; a reader takes its own and no other.
-pub const FORMAT: u16 = 4;
+pub const FORMAT: u16 = 5;
 
 /// How a segment begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,6 +116,13 @@ pub enum Event<'a> {
         /// The predicted end of the step in flight.
         base: Micros,
     },
+    /// The gate was told of the other replicas.
+    Cluster {
+        /// When.
+        now: Micros,
+        /// What.
+        view: ClusterView,
+    },
     /// The gate began to refuse everything.
     Drain,
     /// The scheduler took in an admitted request.
@@ -169,6 +176,7 @@ impl Event<'_> {
             | Event::RefuseEarly { now, .. }
             | Event::Finish { now, .. }
             | Event::Install { now, .. }
+            | Event::Cluster { now, .. }
             | Event::Plan { now, .. }
             | Event::Complete { now, .. } => Some(*now),
             _ => None,

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use std::ops::Deref;
 
 use scheduler::{
-    Admission, CostModel, Event as Outcome, Gate, Micros, Request, RequestId, Scheduler, SeqId,
-    SeqOutcome, Settled, Shed, StepPlan, Terminal, Timeline,
+    Admission, ClusterView, CostModel, Event as Outcome, Gate, Micros, Request, RequestId,
+    Scheduler, SeqId, SeqOutcome, Settled, Shed, StepPlan, Terminal, Timeline,
 };
 
 use super::event::{Event, Outcomes, PlanNote, State, encode};
@@ -127,6 +127,14 @@ impl RecordedGate {
     /// How the record fares, if there is one.
     pub(crate) fn record_status(&self) -> Option<RecordStatus> {
         self.tape.as_ref().map(Tape::status)
+    }
+
+    /// See [`Gate::set_cluster`].
+    pub(crate) fn set_cluster(&mut self, now: Micros, view: ClusterView) {
+        self.gate.set_cluster(now, view);
+        if let Some(tape) = &self.tape {
+            tape.put(&Event::Cluster { now, view });
+        }
     }
 
     /// See [`Gate::drain`].

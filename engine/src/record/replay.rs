@@ -136,6 +136,10 @@ impl Replay {
                 self.gate.install(*now, timeline, self.cost);
                 Ok(Applied::Input)
             }
+            Event::Cluster { now, view } => {
+                self.gate.set_cluster(*now, *view);
+                Ok(Applied::Input)
+            }
             Event::Drain => {
                 self.gate.drain();
                 Ok(Applied::Input)

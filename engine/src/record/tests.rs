@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use models::RunnerLimits;
 use proptest::prelude::*;
+use scheduler::cluster::{ClusterView, Room};
 use scheduler::{AdmissionMode, Class, Deadline, Micros};
 use tempfile::TempDir;
 
@@ -78,6 +79,7 @@ fn record_within(folder: &TempDir, count: u32, max_bytes: u64) -> PathBuf {
             }
         }
         let _refused = rig.handle.refuse_early(&more_than_may_wait(&rig));
+        rig.handle.set_cluster(neighbours(i));
         if i % 10 == 9 {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -91,6 +93,19 @@ fn record_within(folder: &TempDir, count: u32, max_bytes: u64) -> PathBuf {
     assert!(lost == Some(0) || max_bytes < 1 << 20, "{lost:?} events were lost");
     rig.handle.shutdown();
     path
+}
+
+/// What is heard of others: now and then they have room, now and then one dies.
+fn neighbours(i: u32) -> ClusterView {
+    let room = Room { peers: i % 3, spare_permille: i * 7 % 1_500 };
+    ClusterView {
+        room: [room; 2],
+        refused_permille: [i * 13 % 1_000, i * 29 % 1_000],
+        next_slot: Some(Micros(u64::from(i) * 1_009 % 100_000)),
+        others_permille: 2_000,
+        surge: Micros(if i.is_multiple_of(17) { 20_000 } else { 0 }),
+        ..ClusterView::default()
+    }
 }
 
 fn more_than_may_wait(rig: &Rig) -> Outline<'static> {
@@ -133,6 +148,7 @@ fn a_run_with_every_kind_of_trouble_replays_bit_for_bit() {
     assert!(has(|event| matches!(event, Event::Fail)));
     assert!(has(|event| matches!(event, Event::Cost(_))));
     assert!(has(|event| matches!(event, Event::Drain)));
+    assert!(has(|event| matches!(event, Event::Cluster { .. })));
     assert!(has(|event| matches!(event, Event::RefuseEarly { .. })));
     assert!(has(|event| matches!(event, Event::Plan { note, .. } if !note.preempted.is_empty())));
 }

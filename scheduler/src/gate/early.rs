@@ -76,9 +76,12 @@ impl Gate {
         if counts {
             self.kinds[least.class.index()].count_refused(now);
         }
-        let wait = match self.retries.came(now, least, false, work) {
-            Some(due) => due.minus(now),
-            None => self.slot(now, least, margin, work, &shown),
+        let held = self.retries.came(now, least, false, work);
+        let away = self.send_away(now, least.class, reason, work);
+        let (reason, wait) = match (away, held) {
+            (Some(wait), _) => (ShedReason::ReplicaBusy, wait),
+            (None, Some(due)) => (reason, due.minus(now)),
+            (None, None) => (reason, self.slot(now, least, margin, work, &shown)),
         };
         self.shed(now, least, index, (reason, rule), shown, wait)
     }

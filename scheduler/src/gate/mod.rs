@@ -6,6 +6,7 @@
 //! veto nothing, and an idle device admits whatever fits at all.
 
 mod early;
+mod elsewhere;
 mod judge;
 mod refuse;
 mod settle;
@@ -13,7 +14,7 @@ mod times;
 
 use alloc::boxed::Box;
 
-use crate::admission::{Admission, Forecast, GateConfig};
+use crate::admission::{Admission, Forecast, GateConfig, ShedReason};
 use crate::band::Bands;
 use crate::candidate::Candidate;
 use crate::class::{Class, ClassConfig};
@@ -30,6 +31,7 @@ use crate::request::Request;
 use crate::retry::RetrySlots;
 use crate::time::Micros;
 use crate::timeline::Timeline;
+use elsewhere::Elsewhere;
 use judge::Refusal;
 use times::Miss;
 
@@ -58,6 +60,7 @@ pub struct Gate {
     /// What requests of each class took of a full device lately.
     shares: [Micros; 2],
     retries: RetrySlots,
+    elsewhere: Elsewhere,
     draining: bool,
     /// Bulk requests that were late by the margin alone.
     near_misses: u64,
@@ -82,6 +85,7 @@ impl Gate {
             full: false,
             shares: [Micros(0); 2],
             retries: RetrySlots::new(config.retries),
+            elsewhere: Elsewhere::default(),
             draining: false,
             near_misses: 0,
         }
@@ -117,9 +121,13 @@ impl Gate {
                 Admission::Unsatisfiable { quantity, predicted, budget }
             }
             Err(Refusal::Shed { reason, rule, shown }) => {
-                let wait = match held {
-                    Some(due) => due.minus(now),
-                    None => self.slot(now, request, self.margin(&candidate), work, &shown),
+                let away = self.send_away(now, request.class, reason, work);
+                let (reason, wait) = match (away, held) {
+                    (Some(wait), _) => (ShedReason::ReplicaBusy, wait),
+                    (None, Some(due)) => (reason, due.minus(now)),
+                    (None, None) => {
+                        (reason, self.slot(now, request, self.margin(&candidate), work, &shown))
+                    }
                 };
                 Admission::Shed(self.shed(now, request, at.index, (reason, rule), shown, wait))
             }

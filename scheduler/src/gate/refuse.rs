@@ -57,7 +57,7 @@ impl Gate {
         self.full = true;
         let room = Micros(shown.budget.0.saturating_mul(1_000) / u64::from(margin.max(1)));
         let earliest = now.plus(shown.predicted.minus(room));
-        self.retries.promise(now, earliest, work, request)
+        self.retries.promise(now, earliest, work, request, &self.elsewhere.view)
     }
 
     /// A refusal, with what the client is told of it.

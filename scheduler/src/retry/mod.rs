@@ -17,6 +17,7 @@ mod fading;
 use alloc::collections::VecDeque;
 
 use crate::admission::RetryConfig;
+use crate::cluster::ClusterView;
 use crate::request::Request;
 use crate::time::Micros;
 use budget::Budget;
@@ -129,13 +130,15 @@ impl RetrySlots {
     }
 
     /// The next slot, for a request that was refused, would take `work` of the device, and could
-    /// not have been admitted before `earliest`. Returns how long to wait.
+    /// not have been admitted before `earliest`. It may come back to any of the replicas in `view`.
+    /// Returns how long to wait.
     pub(crate) fn promise(
         &mut self,
         now: Micros,
         earliest: Micros,
         work: Micros,
         request: &Request,
+        view: &ClusterView,
     ) -> Micros {
         self.age(now);
         let spread = mix(request.id.0);
@@ -144,13 +147,28 @@ impl RetrySlots {
             return OVERFLOW.plus(Micros(spread % LONGEST.minus(OVERFLOW).0));
         }
         self.last = due;
+        let wait = view.slot(due.minus(now));
         if self.promised.len() < MAX_PROMISES {
-            let attempt = request.retry.saturating_add(1);
-            self.promised.push_back(Slot { due, work, origin: request.origin, attempt });
+            let (due, attempt) = (now.plus(wait), request.retry.saturating_add(1));
+            let place = self.promised.partition_point(|slot| slot.due <= due);
+            let slot = Slot { due, work, origin: request.origin, attempt };
+            self.promised.insert(place, slot);
         }
-        let wait = due.minus(now);
         let jitter = (wait.0 / 20).min(MOST_JITTER) * (spread % 1_024) / 1_024;
         wait.plus(Micros(jitter)).clamp(SHORTEST, LONGEST)
+    }
+
+    /// Clients of a replica that died will come back, and what they ask for takes `work` here: the
+    /// slots promised from now on lie behind theirs, as far as those come `within` that time.
+    pub(crate) fn expect(&mut self, now: Micros, work: Micros, within: Micros) {
+        let from = self.last.max(now);
+        let latest = from.max(now.plus(within));
+        self.last = from.plus(self.length(now, work)).min(latest);
+    }
+
+    /// How far the queue of promises reaches from now.
+    pub(crate) const fn reach(&self, now: Micros) -> Micros {
+        self.last.minus(now)
     }
 
     /// Whether a request that is refused should come back at all.

@@ -108,7 +108,7 @@ fn give_up(crowd: Crowd, seed: u64) -> [u64; 2] {
                 Hint::Constant(wait) => wait,
                 Hint::Slots => match held {
                     Some(due) => due.minus(now),
-                    None => slots.promise(now, now, EXACT, &request),
+                    None => slots.promise(now, now, EXACT, &request, &ClusterView::default()),
                 },
             };
             let wait = if crowd.whole { wait.0.next_multiple_of(1_000_000) } else { wait.0 };
@@ -157,7 +157,7 @@ fn who_comes_too_early_keeps_its_slot_and_takes_no_second_one() {
     let mut slots = RetrySlots::new(RetryConfig::default());
     let work = Micros(1_000_000);
     for id in 0..5 {
-        slots.promise(Micros(0), Micros(0), work, &request(id, 0, id));
+        slots.promise(Micros(0), Micros(0), work, &request(id, 0, id), &ClusterView::default());
     }
     let (last, due) = (slots.last, slots.promised[3].due);
     for retry in [1, 2, 3] {
@@ -199,7 +199,13 @@ fn waits_and_memory_are_bounded() {
     let mut slots = RetrySlots::new(RetryConfig::default());
     for id in 0..10_000 {
         let work = Micros(if id < 5_000 { 10_000 } else { u64::MAX });
-        let wait = slots.promise(Micros(id), Micros(0), work, &request(id, 0, id));
+        let wait = slots.promise(
+            Micros(id),
+            Micros(0),
+            work,
+            &request(id, 0, id),
+            &ClusterView::default(),
+        );
         assert!((SHORTEST..=LONGEST).contains(&wait));
     }
     assert_eq!(slots.promised.len(), MAX_PROMISES);

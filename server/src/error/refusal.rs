@@ -114,6 +114,9 @@ fn shed_message(shed: &Shed) -> String {
             format!("room in the KV cache would be free too late; {}", by_forecast(shed))
         }
         ShedReason::QueueFull => "the queue of its class is full".to_owned(),
+        ShedReason::ReplicaBusy => {
+            format!("another replica has room and this one has not; {}", by_forecast(shed))
+        }
         ShedReason::TenantBudget => "its tenant has used up its share".to_owned(),
         ShedReason::Expired => "its deadline had passed on arrival".to_owned(),
         ShedReason::Draining => "the server is shutting down".to_owned(),

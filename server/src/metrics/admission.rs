@@ -91,7 +91,10 @@ fn is_want_of_capacity(refusal: &Refusal) -> bool {
     match refusal {
         Refusal::Shed(shed) => match shed.reason {
             ShedReason::SloMiss | ShedReason::QueueFull | ShedReason::KvPressure => true,
-            ShedReason::TenantBudget | ShedReason::Expired | ShedReason::Draining => false,
+            ShedReason::ReplicaBusy
+            | ShedReason::TenantBudget
+            | ShedReason::Expired
+            | ShedReason::Draining => false,
         },
         _ => false,
     }
