@@ -12,7 +12,7 @@ use engine::{
 };
 use models::{Chunk, Logits, ModelRunner, RunnerError, RunnerLimits};
 use scheduler::{
-    AdmissionMode, Class, ClassConfig, ClassTable, Deadline, KindConfig, Micros, RetryConfig, Slo,
+    AdmissionMode, Class, ClassConfig, ClassTable, Deadline, IsolationConfig, KindConfig, Micros, RetryConfig, Slo,
 };
 
 const SEQUENCES: u32 = 32;
@@ -117,6 +117,7 @@ fn overhead(criterion: &mut Criterion) {
             classes: ClassTable([class; 2]),
             admission: AdmissionMode::Deadline,
             kinds: KindConfig::default(),
+            isolation: IsolationConfig::default(),
             retries: RetryConfig::default(),
             policy: "deadline".into(),
             eos: vec![2],

@@ -7,7 +7,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crossbeam_channel::bounded;
 use models::ModelRunner;
 use scheduler::{
-    AdmissionMode, Class, ClassTable, CostModel, Gate, GateConfig, KindConfig, Micros, RetryConfig,
+    AdmissionMode, Class, ClassTable, CostModel, Gate, GateConfig, IsolationConfig, KindConfig, Micros,
+    RetryConfig,
     Scheduler, SchedulerConfig, policy,
 };
 
@@ -36,6 +37,8 @@ pub struct Config {
     pub kinds: KindConfig,
     /// When refused requests come back.
     pub retries: RetryConfig,
+    /// How latency work is kept apart from throughput promises.
+    pub isolation: IsolationConfig,
     /// The scheduling policy's name, one of [`scheduler::policy::NAMES`].
     pub policy: String,
     /// The model's end tokens.
@@ -102,6 +105,7 @@ pub fn start(
     let gate_config = GateConfig {
         kinds: config.kinds,
         retries: config.retries,
+        isolation: config.isolation,
         ..GateConfig::new(config.admission, settings)
     };
     let clock = Clock::start();

@@ -25,10 +25,12 @@ pub struct GateConfig {
     pub kinds: KindConfig,
     /// When refused requests come back.
     pub retries: RetryConfig,
+    /// How latency work is kept apart from throughput promises.
+    pub isolation: IsolationConfig,
 }
 
 impl GateConfig {
-    /// With the default rules for kinds and retries.
+    /// With the default rules for everything else.
     #[must_use]
     pub fn new(mode: AdmissionMode, scheduler: SchedulerConfig) -> GateConfig {
         GateConfig {
@@ -36,6 +38,7 @@ impl GateConfig {
             scheduler,
             kinds: KindConfig::default(),
             retries: RetryConfig::default(),
+            isolation: IsolationConfig::default(),
         }
     }
 }
@@ -73,6 +76,23 @@ pub struct RetryConfig {
 impl Default for RetryConfig {
     fn default() -> RetryConfig {
         RetryConfig { scale_permille: 1_000, budget_permille: 100 }
+    }
+}
+
+/// How latency work is kept apart from throughput promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct IsolationConfig {
+    /// The most of the device that throughput promises leave to latency work that is expected, as
+    /// much of which came lately; per mille. 0 promises as if nobody came later.
+    pub latency_share_permille: u32,
+    /// How many of a thousand throughput promises latency work that is in time may break.
+    pub displacement_permille: u32,
+}
+
+impl Default for IsolationConfig {
+    fn default() -> IsolationConfig {
+        IsolationConfig { latency_share_permille: 900, displacement_permille: 50 }
     }
 }
 
@@ -151,11 +171,14 @@ pub enum Rule {
     Harm,
     /// Its kind has the least room in its deadlines, and somebody must be refused.
     Kind,
+    /// It would be late behind the latency work that is expected.
+    Expected,
 }
 
 impl Rule {
     /// All rules, for metrics that exist from the start.
-    pub const ALL: [Rule; 4] = [Rule::Bound, Rule::Own, Rule::Harm, Rule::Kind];
+    pub const ALL: [Rule; 5] =
+        [Rule::Bound, Rule::Own, Rule::Harm, Rule::Kind, Rule::Expected];
 
     /// The metric label.
     #[must_use]
@@ -165,6 +188,7 @@ impl Rule {
             Rule::Own => "own",
             Rule::Harm => "harm",
             Rule::Kind => "kind",
+            Rule::Expected => "expected",
         }
     }
 }
@@ -255,4 +279,6 @@ pub struct Settled {
     pub carried_last: Micros,
     /// Its output length was known.
     pub exact: bool,
+    /// Its promise was given up for others, and charged to their budget.
+    pub displaced: bool,
 }

@@ -123,6 +123,24 @@ impl Delays {
         ahead || self.harms_behind(columns, more)
     }
 
+    /// Entries whose promises break by these delays and by `more` work beside them. Slower than
+    /// [`Delays::harm`]: for when somebody is harmed and it matters who.
+    pub(crate) fn broken(&self, columns: &Columns, more: Micros) -> impl Iterator<Item = usize> {
+        let check = Check::new(columns, 0, columns.len(), short(more.0));
+        (0..columns.len()).filter(move |i| check.breaks(*i, self.of(columns, *i)))
+    }
+
+    fn of(&self, columns: &Columns, i: usize) -> Delay {
+        let (first_step, last_step) = (columns.first_step[i], columns.last_step[i]);
+        if i >= self.index {
+            return self.behind(self.start(columns, i), first_step, last_step);
+        }
+        match self.backlog_end {
+            Some(end) => self.ahead::<true>(end, first_step, last_step),
+            None => self.ahead::<false>(0, first_step, last_step),
+        }
+    }
+
     fn harms_ahead<const BACKLOG: bool>(&self, columns: &Columns, end: i32, more: i32) -> bool {
         let mut from = 0;
         while from < self.index {

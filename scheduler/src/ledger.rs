@@ -14,7 +14,7 @@ use crate::length::Lesson;
 use crate::promise::Kind;
 use crate::request::{Request, RequestId, SequenceSpec};
 use crate::time::{Micros, Span};
-use crate::timeline::Timeline;
+use crate::timeline::{Entry, Timeline};
 
 /// An admitted request. A forecast beyond 71 minutes is kept as 71 minutes, and nothing is learned
 /// from it.
@@ -34,6 +34,8 @@ pub(crate) struct Reservation {
     last_delay: Span,
     lessons: Lessons,
     pub(crate) kind: Kind,
+    /// What it was promised was given up for others.
+    displaced: bool,
     /// No installed timeline has it yet.
     pending: bool,
 }
@@ -72,6 +74,7 @@ impl Reservation {
             last_delay: Span::default(),
             lessons: Lessons::new(&request.sequences),
             kind,
+            displaced: false,
             pending: true,
         }
     }
@@ -91,6 +94,7 @@ impl Reservation {
             carried_first: forecast.first_token.plus(self.first_delay.micros()),
             carried_last: forecast.last_token.plus(self.last_delay.micros()),
             exact: self.kind.exact,
+            displaced: self.displaced,
         }
     }
 
@@ -126,6 +130,11 @@ impl Reservation {
         }
     }
 
+    /// What it was promised was given up for others.
+    pub(crate) const fn is_displaced(&self) -> bool {
+        self.displaced
+    }
+
     fn num_sequences(&self) -> u32 {
         self.lessons().len() as u32
     }
@@ -147,6 +156,8 @@ pub(crate) struct Ledger {
     /// Requests on their way to the scheduler, in order of admission.
     on_their_way: Vec<(u32, Candidate)>,
     work: [Micros; 2],
+    /// Reservations that were displaced.
+    displaced: u32,
     /// Sequences of pending requests.
     pending: [u32; 2],
     /// Sequences that waited in the scheduler when the installed timeline was built.
@@ -195,6 +206,7 @@ impl Ledger {
         lean::push(&mut self.free, slot);
         let class = reservation.kind.class.index();
         self.work[class] = self.work[class].minus(reservation.work.micros());
+        self.displaced -= u32::from(reservation.displaced);
         if reservation.pending {
             self.pending[class] -= reservation.num_sequences();
             let at = self.on_their_way.iter().rposition(|(other, _)| *other == slot);
@@ -204,6 +216,27 @@ impl Ledger {
             self.waiting = [0; 2];
         }
         Some(reservation)
+    }
+
+    /// The promise of the reservation in `slot`, of the class that is returned, is given up.
+    pub(crate) fn displace(&mut self, slot: u32) -> Class {
+        let reservation = self.slots.get_mut(slot as usize).and_then(Option::as_mut);
+        let reservation = reservation.expect("only what is reserved is displaced");
+        assert!(!core::mem::replace(&mut reservation.displaced, true), "it is lost only once");
+        self.displaced += 1;
+        reservation.kind.class
+    }
+
+    /// Somebody inside was displaced.
+    pub(crate) const fn has_displaced(&self) -> bool {
+        self.displaced > 0
+    }
+
+    /// The reservation that an entry of the timeline belongs to, if it has not ended.
+    pub(crate) fn owner(&self, entry: &Entry) -> Option<&Reservation> {
+        let found = self.slots.get(entry.slot as usize)?.as_ref();
+        // The slot may have changed hands.
+        found.filter(|reservation| reservation.id == entry.id)
     }
 
     /// Requests in `timeline` are with the scheduler, and its entries learn their slots. Returns

@@ -23,6 +23,7 @@ mod columns;
 pub mod cost;
 mod delays;
 pub mod gate;
+mod isolation;
 mod kinds;
 pub mod kv;
 mod lean;
@@ -45,8 +46,8 @@ pub mod time;
 pub mod timeline;
 
 pub use admission::{
-    Admission, AdmissionMode, Forecast, GateConfig, KindConfig, Quantity, RetryConfig, Rule,
-    Settled, Shed, ShedReason,
+    Admission, AdmissionMode, Forecast, GateConfig, IsolationConfig, KindConfig, Quantity,
+    RetryConfig, Rule, Settled, Shed, ShedReason,
 };
 pub use class::{Class, ClassConfig, ClassTable, Slo};
 pub use cluster::ClusterView;

@@ -1,5 +1,7 @@
 //! A candidate in the timeline: where it would go, and its insertion.
 
+use alloc::vec::Vec;
+
 use crate::candidate::Candidate;
 use crate::columns::{Row, within_horizon};
 use crate::cost::CostModel;
@@ -177,6 +179,16 @@ impl Timeline {
     /// Whether a promise would break by `candidate`, placed at `at`, and by `more` work beside it.
     pub(crate) fn harms(&self, candidate: &Candidate, at: &Placement, more: Micros) -> bool {
         Delays::new(&self.columns, candidate, at).harm(&self.columns, more)
+    }
+
+    /// Entries whose promises `candidate` would break: see [`Timeline::harms`].
+    pub(crate) fn broken(
+        &self,
+        candidate: &Candidate,
+        at: &Placement,
+        more: Micros,
+    ) -> Vec<usize> {
+        Delays::new(&self.columns, candidate, at).broken(&self.columns, more).collect()
     }
 
     /// Puts an admitted candidate in: everybody's times move by its delays, and its own entry is

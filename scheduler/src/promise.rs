@@ -31,6 +31,12 @@ pub(crate) struct Limits {
     pub(crate) gap: i32,
 }
 
+impl Limits {
+    /// Nothing is promised.
+    pub(crate) const NONE: Limits =
+        Limits { first: UNPROTECTED, last: UNPROTECTED, gap: UNPROTECTED };
+}
+
 impl Promise {
     /// Its limits in a timeline from `base`, if its last token is forecast for `last` there. While
     /// the first token has not come, the span counts from where the forecast puts it; afterwards

@@ -232,6 +232,15 @@ impl Timeline {
         }
     }
 
+    /// Nothing protects the promises of these entries any more.
+    pub(crate) fn unprotect(&mut self, lost: impl Fn(&Entry) -> bool) {
+        for (i, entry) in self.entries.iter().enumerate() {
+            if lost(entry) {
+                self.columns.set_limits(i, Limits::NONE);
+            }
+        }
+    }
+
     /// Entries with the delays of their first and their last token by insertions since the build.
     /// What is inserted is delayed by what came later.
     pub(crate) fn delays(&self) -> impl Iterator<Item = (&Entry, u32, u32)> {

@@ -257,6 +257,17 @@ pub struct SchedulingFlags {
     #[serde(skip_serializing_if = "Option::is_none")]
     kind_fairness: Option<f64>,
 
+    /// The most of the device that promises to class throughput leave to latency work that is
+    /// expected, as much of which came lately [default: 0.9]
+    #[arg(long, value_name = "SHARE", env = "SLUICE_LATENCY_SHARE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    latency_share: Option<f64>,
+
+    /// How many of the promises to class throughput latency work may break [default: 0.05]
+    #[arg(long, value_name = "SHARE", env = "SLUICE_DISPLACEMENT_BUDGET")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    displacement_budget: Option<f64>,
+
     /// How far apart retries are told to come, against what the forecast says: below 1 sooner
     /// [default: 1.0]
     #[arg(long, value_name = "FACTOR", env = "SLUICE_RETRY_AFTER_SCALE")]

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use models::{Chunk, ModelRunner, RunnerError, RunnerLimits};
 use scheduler::{
-    AdmissionMode, Class, ClassConfig, ClassTable, CostModel, Deadline, FinishReason, KindConfig,
+    AdmissionMode, Class, ClassConfig, ClassTable, CostModel, Deadline, FinishReason, IsolationConfig, KindConfig,
     Micros, RetryConfig, Slo,
 };
 
@@ -168,6 +168,7 @@ impl Rig {
             classes: ClassTable([class; 2]),
             admission,
             kinds: KindConfig::default(),
+            isolation: IsolationConfig::default(),
             retries: RetryConfig::default(),
             policy: "deadline".into(),
             eos: vec![EOS],

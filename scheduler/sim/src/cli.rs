@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use scheduler::KindConfig;
 
+use crate::classes::{self, Offer};
 use crate::experiment::{Device, Effort, Rules, Scenario, capacity};
 use crate::tables::{Bench, Topic};
 use crate::target::Target;
@@ -27,6 +28,42 @@ enum Command {
     ///
     /// Example: sluice-sim run --workload 8b-code --slo 1.5s --load 2
     Run(One),
+    /// Two classes on one replica: what bulk work beside it costs the latency class.
+    Classes(Classes),
+}
+
+#[derive(Debug, Args)]
+struct Classes {
+    /// Only these workloads.
+    #[arg(long, value_delimiter = ',')]
+    workload: Vec<String>,
+    /// What latency work is promised: instead of the usual ones.
+    #[arg(long)]
+    slo: Vec<Target>,
+    /// What throughput work is promised.
+    #[arg(long)]
+    bulk_slo: Vec<Target>,
+    /// Latency requests over capacity.
+    #[arg(long, default_value_t = 1.0)]
+    load: f64,
+    /// Throughput requests over capacity.
+    #[arg(long, default_value_t = 1.0)]
+    bulk_load: f64,
+    /// Only rules whose name contains one of these.
+    #[arg(long, value_delimiter = ',')]
+    rules: Vec<String>,
+    /// How long requests come; the first tenth of them warms up.
+    #[arg(long, default_value_t = 660.0)]
+    seconds: f64,
+    /// Seeds; intervals are over them.
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    seeds: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 101)]
+    first_seed: u64,
+    /// Runs at a time.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(usize))]
+    threads: usize,
 }
 
 #[derive(Debug, Args)]
@@ -138,6 +175,7 @@ pub fn run(cli: Cli) -> Result<()> {
     match cli.command {
         Command::Admission(admission) => admission.run(&mut out),
         Command::Run(one) => one.run(&mut out),
+        Command::Classes(classes) => classes.run(&mut out),
     }
 }
 
@@ -156,6 +194,25 @@ impl Admission {
             writeln!(out, "## {}\n", name.get_name())?;
             bench.print(*topic, out)?;
         }
+        Ok(())
+    }
+}
+
+impl Classes {
+    fn run(self, out: &mut impl Write) -> Result<()> {
+        ensure!(self.load > 0.0 && self.bulk_load > 0.0, "loads must be above 0");
+        ensure!(self.seconds >= 60.0, "--seconds must be at least 60");
+        for name in &self.workload {
+            by_name(name).with_context(|| format!("no workload is called `{name}`"))?;
+        }
+        let cases = classes::cases(&self.workload, &self.slo, &self.bulk_slo);
+        let mut variants = classes::variants();
+        let chosen = |name: &str| self.rules.iter().any(|part| name.contains(part));
+        variants.retain(|variant| self.rules.is_empty() || chosen(variant.name));
+        let Classes { first_seed, seeds, threads, seconds, .. } = self;
+        let effort = Effort { first_seed, seeds, requests: 0, threads: threads.max(1) };
+        let offer = Offer { latency: self.load, throughput: self.bulk_load, seconds };
+        classes::print(&cases, &variants, &offer, &effort, out)?;
         Ok(())
     }
 }

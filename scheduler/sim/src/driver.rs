@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use scheduler::{
-    Class, CostModel, Deadline, Event, FinishReason, Micros, Request, RequestId, Scheduler,
+    Class, CostModel, Deadline, Event, FinishReason, IsolationConfig, Micros, Request, RequestId, Scheduler,
     SchedulerConfig, SeqId, SeqOutcome, StepPlan, Terminal, Timeline, policy,
 };
 
@@ -28,6 +28,8 @@ pub struct Setup {
     pub policy: &'static str,
     /// Who decides at arrival.
     pub admitting: Admitting,
+    /// How the gate keeps classes apart.
+    pub isolation: IsolationConfig,
     /// Clients leave when their answer is late.
     pub impatient: bool,
     /// Standard deviation of a step's time around the truth, relative; cut at three of them.
@@ -55,6 +57,7 @@ impl Setup {
             config: profile.config(),
             policy,
             admitting,
+            isolation: IsolationConfig::default(),
             impatient: false,
             noise: 0.05,
             bias: 1.0,
@@ -110,7 +113,7 @@ impl<'a> Driver<'a> {
             jobs,
             arrived: 0,
             scheduler: Scheduler::new(config, policy, cost),
-            front: Front::new(&setup.admitting, config, setup.policy, cost),
+            front: Front::new(&setup.admitting, config, setup.isolation, setup.policy, cost),
             cost,
             factor: 1.0,
             now: Micros(0),

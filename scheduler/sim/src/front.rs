@@ -1,8 +1,8 @@
 //! Who decides at arrival: the gate, or a baseline.
 
 use scheduler::{
-    Admission, AdmissionMode, CostModel, Forecast, Gate, GateConfig, KindConfig, Micros,
-    OutputLength, Request, RequestId, Rule, SchedulerConfig, Settled, Terminal, Timeline, policy,
+    Admission, AdmissionMode, CostModel, Forecast, Gate, GateConfig, IsolationConfig, KindConfig,
+    Micros, OutputLength, Request, RequestId, Rule, SchedulerConfig, Settled, Terminal, Timeline, policy,
 };
 
 /// The rule of admission.
@@ -40,13 +40,14 @@ impl Front {
     pub(crate) fn new(
         rule: &Admitting,
         config: SchedulerConfig,
+        isolation: IsolationConfig,
         policy: &str,
         cost: CostModel,
     ) -> Front {
         match rule {
             Admitting::Gate(mode, kinds) => {
                 let policy = policy::by_name(policy).expect("the scheduler has it too");
-                let config = GateConfig { kinds: *kinds, ..GateConfig::new(*mode, config) };
+                let config = GateConfig { kinds: *kinds, isolation, ..GateConfig::new(*mode, config) };
                 Front::Gate(Box::new(Gate::new(config, policy, cost)))
             }
             Admitting::Cap(most) => Front::Cap(*most),

@@ -4,6 +4,7 @@
 //! no network. A run is a function of its workload and its seed. Baselines stand beside the gate,
 //! and a run is measured by what was offered, not only by what was let in.
 
+pub mod classes;
 pub mod cli;
 pub mod counterfactual;
 mod driver;
@@ -14,6 +15,7 @@ mod random;
 mod record;
 pub mod score;
 pub mod stats;
+mod stream;
 pub mod table;
 pub mod tables;
 mod target;
@@ -25,5 +27,6 @@ pub use profile::Profile;
 pub use random::Random;
 pub use record::{Fate, Record, Run, is_met};
 pub use score::Score;
+pub use stream::{Stream, merge};
 pub use target::Target;
 pub use workload::{Job, Workload};

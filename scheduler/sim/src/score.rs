@@ -1,6 +1,6 @@
 //! Measures of a run. The first tenth of the requests warms up and does not count.
 
-use scheduler::{Micros, Rule};
+use scheduler::{Micros, Request, Rule};
 
 use crate::record::{Fate, Record, Run, is_met};
 use crate::stats::quantile;
@@ -25,6 +25,8 @@ pub struct Score {
     pub attainment: f64,
     /// Requests in time over admitted ones.
     pub kept: f64,
+    /// Promises that were given up for others, over admitted ones.
+    pub displaced: f64,
     /// Output tokens a second of requests in time.
     pub goodput: f64,
     /// Of the last token, against the forecast carried to its end.
@@ -49,8 +51,15 @@ impl Score {
     /// Of `run`, which was offered `jobs`.
     #[must_use]
     pub fn new(jobs: &[Job], run: &Run) -> Score {
+        Score::of(jobs, run, |_| true)
+    }
+
+    /// Of the requests of `run` that are `chosen`, such as those of a class.
+    #[must_use]
+    pub fn of(jobs: &[Job], run: &Run, chosen: impl Fn(&Request) -> bool) -> Score {
         let warm = jobs.len() / 10;
-        let counted: Vec<(&Job, &Record)> = run.of(jobs).skip(warm).collect();
+        let of_all = run.of(jobs).skip(warm);
+        let counted: Vec<(&Job, &Record)> = of_all.filter(|(job, _)| chosen(&job.request)).collect();
         let met = counted.iter().filter(|(job, record)| is_met(job, record));
         let tokens: u64 = met.clone().map(|(job, _)| u64::from(job.actual)).sum();
         let met = met.count() as f64;
@@ -61,7 +70,10 @@ impl Score {
         });
         let arrival = |place: Option<&Job>| place.map_or(0, |job| job.request.arrival.0);
         let span = arrival(jobs.last()) - arrival(jobs.get(warm));
+        let displaced = |record: &Record| record.settled.is_some_and(|settled| settled.displaced);
+        let displaced = counted.iter().filter(|(_, record)| displaced(record)).count() as f64;
         Score {
+            displaced: displaced / admitted as f64,
             attainment: met / counted.len() as f64,
             kept: met / admitted as f64,
             goodput: tokens as f64 / (span as f64 / 1e6),

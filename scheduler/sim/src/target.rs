@@ -15,6 +15,8 @@ pub enum Target {
     Seconds(f64),
     /// The first token within seconds, and a mean gap in milliseconds after it: `1s+30ms`.
     Tokens(f64, f64),
+    /// The first token within so many seconds: `first 60s`.
+    First(f64),
 }
 
 impl Target {
@@ -33,6 +35,7 @@ impl Target {
                 tpot: Some(Micros((gap * 1e3) as u64)),
                 ..none
             },
+            Target::First(seconds) => Deadline { first_token: after(seconds), ..none },
         }
     }
 }
@@ -43,6 +46,7 @@ impl fmt::Display for Target {
             Target::Multiple(multiple) => write!(f, "{multiple}x"),
             Target::Seconds(seconds) => write!(f, "{seconds}s"),
             Target::Tokens(seconds, gap) => write!(f, "{seconds}s+{gap}ms"),
+            Target::First(seconds) => write!(f, "first {seconds}s"),
         }
     }
 }
@@ -62,8 +66,12 @@ impl FromStr for Target {
         if let Some((first, gap)) = text.strip_suffix("ms").and_then(|text| text.split_once("s+")) {
             return Ok(Target::Tokens(number(first)?, number(gap)?));
         }
-        let seconds = text.strip_suffix('s').context("expected `4x`, `1.5s` or `1s+30ms`")?;
-        Ok(Target::Seconds(number(seconds)?))
+        let expected = "expected `4x`, `1.5s`, `1s+30ms` or `first 60s`";
+        let seconds = text.strip_suffix('s').context(expected)?;
+        match seconds.strip_prefix("first ") {
+            Some(first) => Ok(Target::First(number(first)?)),
+            None => Ok(Target::Seconds(number(seconds)?)),
+        }
     }
 }
 
@@ -73,7 +81,7 @@ mod tests {
 
     #[test]
     fn targets_are_written_as_they_are_read() {
-        for text in ["4x", "1.5s", "1s+30ms"] {
+        for text in ["4x", "1.5s", "1s+30ms", "first 60s"] {
             assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
         }
         for bad in ["", "4", "x", "-1s", "0x", "1s+ms", "inf s", "1ms"] {

@@ -2,10 +2,11 @@
 
 use std::sync::LazyLock;
 
-use scheduler::{Class, Deadline, Micros, OutputLength, Request, RequestId, SequenceSpec};
+use scheduler::{Class, Deadline, Micros, Request};
 
 use crate::profile::{CPU, H100_8B, H100_70B, Profile};
 use crate::random::Random;
+use crate::stream::Stream;
 use crate::target::Target;
 
 /// One request to come, with the length that it will really have.
@@ -109,7 +110,7 @@ fn rows(csv: &str) -> Vec<Row> {
 
 impl Lengths {
     /// Prompt and output tokens of one request.
-    fn draw(self, random: &mut Random) -> (u32, u32) {
+    pub(crate) fn draw(self, random: &mut Random) -> (u32, u32) {
         let of_trace = |rows: &[Row], random: &mut Random| {
             let row = rows[random.below(rows.len())];
             (row.prompt.min(LONGEST_PROMPT), row.output.max(1))
@@ -129,7 +130,7 @@ impl Lengths {
     }
 
     /// What clients that do not know the length of their answer allow it to be.
-    const fn generous(self) -> u32 {
+    pub(crate) const fn generous(self) -> u32 {
         match self {
             Lengths::Code | Lengths::Conversation | Lengths::LogNormal => 2_048,
             Lengths::Chat => 512,
@@ -139,7 +140,7 @@ impl Lengths {
 
 impl Arrivals {
     /// Times of `n` arrivals at `rate` a second.
-    fn times(self, n: usize, rate: f64, random: &mut Random) -> Vec<Micros> {
+    pub(crate) fn times(self, n: usize, rate: f64, random: &mut Random) -> Vec<Micros> {
         let seconds: Vec<f64> = match self {
             Arrivals::Poisson => {
                 let mut now = 0.0;
@@ -167,27 +168,9 @@ impl Workload {
     /// told them; otherwise `max_tokens` is generous. Drawn from `seed` alone.
     #[must_use]
     pub fn jobs(&self, n: usize, rate: f64, target: Target, known: bool, seed: u64) -> Vec<Job> {
-        let mut random = Random::new(seed);
-        let lengths: Vec<_> = (0..n).map(|_| self.lengths.draw(&mut random)).collect();
-        let times = self.arrivals.times(n, rate, &mut random);
-        let job = |(id, ((prompt_tokens, actual), arrival)): (usize, ((u32, u32), Micros))| {
-            let max = if known { actual } else { self.lengths.generous() };
-            let output = OutputLength { min: 0, max, predicted: 0, hint: None, exact: known };
-            let deadline = target.deadline(arrival, self.profile.unloaded(prompt_tokens, actual));
-            Job {
-                request: Request {
-                    id: RequestId(id as u64),
-                    class: Class::Latency,
-                    arrival,
-                    deadline,
-                    retry: 0,
-                    origin: id as u64,
-                    sequences: vec![SequenceSpec { prompt: 0, prompt_tokens, output }],
-                },
-                actual,
-            }
-        };
-        lengths.into_iter().zip(times).enumerate().map(job).collect()
+        let Workload { lengths, arrivals, profile, .. } = *self;
+        let stream = Stream { class: Class::Latency, lengths, arrivals, rate, target, known };
+        stream.jobs(n, &profile, seed)
     }
 
     /// All of `n` requests at once and without a deadline: what the device can do.

@@ -75,6 +75,7 @@ impl Gate {
         let Early { reason, rule, shown, index, work, margin, counts } = early;
         if counts {
             self.kinds[least.class.index()].count_refused(now);
+            self.count_offered(now, least.class, work);
         }
         let held = self.retries.came(now, least, false, work);
         let away = self.send_away(now, least.class, reason, work);

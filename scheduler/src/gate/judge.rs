@@ -1,6 +1,8 @@
-//! Whether a request enters: its own deadline, no harm to others, and whose kind goes first.
+//! Whether a request enters: its own deadline, no harm to others, whose kind goes first, and
+//! latency work that is expected.
 
 use super::Gate;
+use super::displace::Displaced;
 use super::times::{Miss, Times};
 use crate::admission::{AdmissionMode, Rule, ShedReason};
 use crate::candidate::Candidate;
@@ -32,7 +34,7 @@ impl Gate {
         request: &mut Request,
         candidate: &Candidate,
         at: &Placement,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Displaced, Refusal> {
         let lag = self.lag(now);
         let forecast = Times { first: at.first.plus(lag), last: at.finish.plus(lag) };
         let shown = forecast.shown(request);
@@ -44,7 +46,7 @@ impl Gate {
         let sequences = request.sequences.len() as u32;
         let full = waiting + sequences > self.class(request.class).max_waiting;
         if self.config.mode == AdmissionMode::None {
-            return if full { refuse(ShedReason::QueueFull) } else { Ok(()) };
+            return if full { refuse(ShedReason::QueueFull) } else { Ok(Displaced::new()) };
         }
         let passed = |due: Option<Micros>| due.is_some_and(|due| due <= now);
         if passed(request.deadline.first_token) || passed(request.deadline.last_token) {
@@ -55,7 +57,7 @@ impl Gate {
         let idle = self.ledger.is_empty();
         let verdict = if idle {
             self.take_off_missed_targets(request, &forecast);
-            Ok(())
+            Ok(Displaced::new())
         } else if full {
             return refuse(ShedReason::QueueFull);
         } else {
@@ -64,7 +66,7 @@ impl Gate {
         if let Some(standing) = standing {
             let kinds = &mut self.kinds[request.class.index()];
             let verdict = match verdict {
-                Ok(()) => Verdict::LetIn,
+                Ok(_) => Verdict::LetIn,
                 Err(_) if kinds.cuts(now, &self.config.kinds, standing) => Verdict::Cut,
                 Err(_) => Verdict::Refused,
             };
@@ -99,7 +101,7 @@ impl Gate {
         at: &Placement,
         forecast: &Times,
         standing: Option<Standing>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Displaced, Refusal> {
         let kept = self.retries.kept(now, request);
         let delayed = Times { first: forecast.first.plus(kept), last: forecast.last.plus(kept) };
         let margin = self.margin(candidate);
@@ -123,10 +125,30 @@ impl Gate {
         if standing.is_some_and(goes_first) {
             return Err(Refusal::Shed { reason, rule: Rule::Kind, shown });
         }
-        if self.timeline.harms(candidate, at, kept) {
-            return Err(Refusal::Shed { reason, rule: Rule::Harm, shown });
+        // Who explores is a little late even without it.
+        if request.class == Class::Throughput && miss.is_none() {
+            let later = delayed.behind(now, self.expected(now));
+            if let Some(shown) = later.miss(now, request, &request.deadline, candidate, margin) {
+                return Err(Refusal::Shed { reason, rule: Rule::Expected, shown });
+            }
         }
-        Ok(())
+        if !self.timeline.harms(candidate, at, kept) {
+            return Ok(Displaced::new());
+        }
+        let harm = Refusal::Shed { reason, rule: Rule::Harm, shown };
+        self.displaces(candidate, at, kept).ok_or(harm)
+    }
+
+    /// Work was asked for.
+    pub(super) fn count_offered(&mut self, now: Micros, class: Class, work: Micros) {
+        if class == Class::Latency {
+            self.offered.add(now, work);
+        }
+    }
+
+    /// The share of the device that latency work is expected to ask for, per mille.
+    fn expected(&self, now: Micros) -> u64 {
+        self.offered.permille(now).min(self.config.isolation.latency_share_permille.into())
     }
 
     /// Whether bulk work that misses its deadline by nothing but the margin is let in all the same,

@@ -5,6 +5,7 @@
 //! first alone every newcomer "fits" and pushes earlier ones over. Promises that are lost already
 //! veto nothing, and an idle device admits whatever fits at all.
 
+mod displace;
 mod early;
 mod elsewhere;
 mod judge;
@@ -19,6 +20,7 @@ use crate::band::Bands;
 use crate::candidate::Candidate;
 use crate::class::{Class, ClassConfig};
 use crate::cost::CostModel;
+use crate::isolation::{Budget, Offered};
 use crate::kinds::Kinds;
 use crate::ledger::{Ledger, Reservation};
 use crate::length::Lengths;
@@ -61,6 +63,10 @@ pub struct Gate {
     shares: [Micros; 2],
     retries: RetrySlots,
     elsewhere: Elsewhere,
+    /// Device time that latency work asked for lately.
+    offered: Offered,
+    /// What may be broken of the promises to each class.
+    budgets: [Budget; 2],
     draining: bool,
     /// Bulk requests that were late by the margin alone.
     near_misses: u64,
@@ -86,6 +92,8 @@ impl Gate {
             shares: [Micros(0); 2],
             retries: RetrySlots::new(config.retries),
             elsewhere: Elsewhere::default(),
+            offered: Offered::default(),
+            budgets: [Budget::default(); 2],
             draining: false,
             near_misses: 0,
         }
@@ -114,9 +122,16 @@ impl Gate {
         let verdict = self.judge(now, request, &candidate, &at);
         let work = self.share(&candidate, at.prefill_steps);
         self.learn_share(request.class, work);
+        if !matches!(verdict, Err(Refusal::Unsatisfiable(_))) {
+            self.count_offered(now, request.class, work);
+        }
         let held = self.retries.came(now, request, verdict.is_ok(), work);
         match verdict {
-            Ok(()) => Admission::Admit(self.reserve(now, request, candidate, &at)),
+            Ok(displaced) => {
+                self.give_up(&displaced);
+                self.count_promise(request);
+                Admission::Admit(self.reserve(now, request, candidate, &at))
+            }
             Err(Refusal::Unsatisfiable(Miss { quantity, predicted, budget })) => {
                 Admission::Unsatisfiable { quantity, predicted, budget }
             }
@@ -151,6 +166,7 @@ impl Gate {
             let at = self.timeline.place(&self.rules(now), &candidate);
             self.insert(now, &candidate, &at, slot);
         }
+        self.keep_given_up();
         // Their delays were carried when they were admitted.
         self.timeline.forget_delays();
         self.learn_batch();

@@ -51,6 +51,13 @@ impl Times {
             .or_else(slow)
     }
 
+    /// The same if others take this share of the device from now on, per mille below 1000.
+    pub(super) fn behind(&self, now: Micros, permille: u64) -> Times {
+        let left = 1_000u64.saturating_sub(permille).max(1);
+        let at = |time: Micros| now.plus(Micros(time.minus(now).0.saturating_mul(1_000) / left));
+        Times { first: at(self.first), last: at(self.last) }
+    }
+
     /// What a client is shown when it is refused although it would be in time.
     pub(super) fn shown(&self, request: &Request) -> Miss {
         let Deadline { first_token, last_token, .. } = request.deadline;

@@ -1,8 +1,8 @@
 //! Earliest deadline first among those that can still make it.
 //!
 //! The deadline that counts is the latest time of a sequence's next token from which the rest can
-//! still be in time. Short targets put the latency class before the throughput class, but a bulk
-//! request whose time has come goes before a fresh interactive one. Who cannot make it even alone
+//! still be in time. The latency class has a head start of a minute before the throughput class.
+//! Who cannot make it even alone
 //! on the device is not worth starting: in overload plain earliest-deadline-first would serve
 //! exactly those (Locke 1986), and everybody would be late.
 
@@ -16,6 +16,11 @@ use crate::time::Micros;
 /// A sequence without a deadline is placed as if it were due this long after its arrival, so that
 /// it ages and nobody starves it.
 const AGING: Micros = Micros(60_000_000);
+
+/// Bulk work is placed as if it were due this much later than it is: latency work goes before it,
+/// and the gate sees to it that bulk promises are kept behind it. Whoever waits for longer than
+/// that has its turn, so latency work cannot starve it.
+const HEAD_START: Micros = Micros(60_000_000);
 
 /// Prefill tokens that a step may always have, however tight the gap promised to those that decode.
 const MIN_CHUNK: u32 = 8;
@@ -44,7 +49,11 @@ impl SchedulerPolicy for DeadlinePolicy {
             return None;
         }
         let due = seq.latest_token(view.cost).unwrap_or_else(|| seq.arrival.plus(AGING));
-        Some(Rank::of(seq, due))
+        let head_start = match seq.class {
+            Class::Latency => Micros(0),
+            Class::Throughput => HEAD_START,
+        };
+        Some(Rank::of(seq, due.plus(head_start)))
     }
 
     /// Lengths matter for the last token only: a longer answer has to begin earlier.

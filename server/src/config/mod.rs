@@ -69,6 +69,11 @@ pub struct Config {
     pub kind_strength: f64,
     /// How much the refusals that prompts of one size met lately count in their favour.
     pub kind_fairness: f64,
+    /// The most of the device that promises to class throughput leave to latency work that is
+    /// expected.
+    pub latency_share: f64,
+    /// How many of the promises to class throughput latency work may break.
+    pub displacement_budget: f64,
     /// How far apart retries are told to come, against what the forecast says.
     pub retry_after_scale: f64,
     /// Retries for each first attempt above which bulk work is told not to retry.
@@ -242,6 +247,8 @@ impl Default for Config {
             overload_status: 429,
             kind_strength: 0.8,
             kind_fairness: 0.0,
+            latency_share: 0.9,
+            displacement_budget: 0.05,
             retry_after_scale: 1.0,
             retry_budget: 0.1,
             default_class: ClassName::Latency,
@@ -408,6 +415,11 @@ impl Config {
         );
         ensure!((0.0..=1.0).contains(&self.kind_strength), "kind_strength must be 0 to 1");
         ensure!((0.0..=1.0).contains(&self.kind_fairness), "kind_fairness must be 0 to 1");
+        ensure!((0.0..=0.99).contains(&self.latency_share), "latency_share must be 0 to 0.99");
+        ensure!(
+            (0.0..=1.0).contains(&self.displacement_budget),
+            "displacement_budget must be 0 to 1"
+        );
         ensure!((0.0..=10.0).contains(&self.retry_budget), "retry_budget must be 0 to 10");
         let policies = scheduler::policy::NAMES;
         if !policies.contains(&self.scheduling_policy.as_str()) {

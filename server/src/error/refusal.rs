@@ -16,7 +16,7 @@ const POSITION: HeaderName = HeaderName::from_static("x-sluice-queue-position");
 /// What the gate knew when it said no, as far as it mattered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Explanation {
-    /// Which of the rules for forecasts said so: `own`, `harm` or `kind`.
+    /// Which of the rules for forecasts said so: `own`, `harm`, `kind` or `expected`.
     pub rule: Option<&'static str>,
     /// What the two are times of: `ttft`, `tpot` or `e2e`.
     pub quantity: Option<&'static str>,
@@ -145,6 +145,7 @@ fn by_forecast(shed: &Shed) -> String {
             "some requests have to be refused, and those that leave the least room in their \
              deadlines go first ({times})"
         ),
+        Rule::Expected => format!("latency work that is expected goes first (with it {times})"),
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::Instant;
 use anyhow::Context;
 use engine::{Profile, record};
 use models::{ChatTemplate, ModelRunner, RunnerLimits, Tokenizer};
-use scheduler::{KindConfig, RetryConfig};
+use scheduler::{IsolationConfig, KindConfig, RetryConfig};
 use tokio::sync::{Semaphore, watch};
 
 use crate::config::{Admission, Config, RunnerKind};
@@ -154,6 +154,10 @@ fn engine_config(
         retries: RetryConfig {
             scale_permille: permille(config.retry_after_scale),
             budget_permille: permille(config.retry_budget),
+        },
+        isolation: IsolationConfig {
+            latency_share_permille: permille(config.latency_share),
+            displacement_permille: permille(config.displacement_budget),
         },
         policy: config.scheduling_policy.clone(),
         eos,

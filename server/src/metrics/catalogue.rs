@@ -155,7 +155,7 @@ pub const CATALOGUE: &[Entry] = &[
         "inference_admission_shed_total",
         Kind::Counter,
         &["rule", "class"],
-        "Requests that were shed, by the rule that said no: bound, own, harm or kind",
+        "Requests that were shed, by the rule that said no: bound, own, harm, kind or expected",
     ),
     entry(
         "inference_admission_rejected_ratio",
@@ -200,6 +200,12 @@ pub const CATALOGUE: &[Entry] = &[
         Kind::Counter,
         &["class"],
         "Requests that the gate admitted by forecast and that were late or expired",
+    ),
+    entry(
+        "inference_promises_displaced_total",
+        Kind::Counter,
+        &["class"],
+        "Ended requests whose promise the gate had given up for others, within their budget",
     ),
     entry(
         "inference_outstanding_work_seconds",

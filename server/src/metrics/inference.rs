@@ -17,6 +17,7 @@ pub(crate) struct Inference {
     met: Family<Labels, Counter>,
     missed: Family<Labels, Counter>,
     broken: Family<Labels, Counter>,
+    displaced: Family<Labels, Counter>,
     outstanding: Family<Labels, Real>,
     step: Histograms,
     step_age: Real,
@@ -31,6 +32,7 @@ impl Inference {
             met: r.family("inference_slo_met_total"),
             missed: r.family("inference_slo_missed_total"),
             broken: r.family("inference_promises_broken_total"),
+            displaced: r.family("inference_promises_displaced_total"),
             outstanding: r.family("inference_outstanding_work_seconds"),
             step: r.histograms("inference_step_seconds"),
             step_age: r.gauge("inference_engine_step_age_seconds"),
@@ -47,7 +49,7 @@ impl Inference {
             drop(self.step.get_or_create(&vec![("kind", kind)]));
         }
         for class in Class::ALL.map(Class::label) {
-            for counter in [&self.met, &self.missed, &self.broken] {
+            for counter in [&self.met, &self.missed, &self.broken, &self.displaced] {
                 counter.get_or_create(&of_class(class)).inc_by(0);
             }
             self.outstanding.get_or_create(&of_class(class)).set(0.0);
@@ -74,6 +76,9 @@ impl Inference {
     pub(crate) fn request(&self, report: &RequestReport) {
         let class = report.class.label();
         self.requests.get_or_create(&outcome_labels(report.terminal.label(), class)).inc();
+        if report.settled.is_some_and(|settled| settled.displaced) {
+            self.displaced.get_or_create(&of_class(class)).inc();
+        }
         let Some(met) = in_time(report) else { return };
         let counter = if met { &self.met } else { &self.missed };
         counter.get_or_create(&of_class(class)).inc();

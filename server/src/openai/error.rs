@@ -20,7 +20,7 @@ pub struct ErrorObject {
     pub param: Option<String>,
     /// For programs; stable.
     pub code: Option<&'static str>,
-    /// The rule for forecasts that refused it: `own`, `harm` or `kind`.
+    /// The rule for forecasts that refused it: `own`, `harm`, `kind` or `expected`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<&'static str>,
     /// What `predicted_ms` and `budget_ms` are times of: `ttft`, `tpot` or `e2e`.

@@ -97,6 +97,7 @@ fn setup(traffic: &Traffic, changes: &Changes) -> anyhow::Result<Setup> {
         config,
         policy: known.with_context(|| format!("there is no policy {name:?}"))?,
         admitting: Admitting::Gate(mode, gate.kinds),
+        isolation: gate.isolation,
         impatient: false,
         noise: traffic.noise,
         bias: traffic.bias,

@@ -1,0 +1,86 @@
+//! Which promises an admission may break, and who pays for them.
+//!
+//! Whoever is let in all the same although others become late by it *displaces* them: what they
+//! were promised is given up, protects nobody any more, and is charged to the budget of their class.
+//! They are served as before, only later.
+
+use alloc::vec::Vec;
+
+use super::Gate;
+use crate::admission::AdmissionMode;
+use crate::candidate::Candidate;
+use crate::class::Class;
+use crate::ledger::Reservation;
+use crate::placement::Placement;
+use crate::request::{Deadline, Request};
+use crate::time::Micros;
+
+/// Places in the ledger whose promises are given up for an admission.
+pub(super) type Displaced = Vec<u32>;
+
+impl Gate {
+    /// The promises that break by `candidate`, if all of them may be given up for it and the budget
+    /// has that many left.
+    pub(super) fn displaces(
+        &self,
+        candidate: &Candidate,
+        at: &Placement,
+        more: Micros,
+    ) -> Option<Displaced> {
+        let mut left = self.budgets.map(|budget| budget.left());
+        if !Class::ALL.into_iter().any(|class| left[class.index()] > 0) {
+            return None;
+        }
+        let mut displaced = Displaced::new();
+        for i in self.timeline.broken(candidate, at, more) {
+            let entry = &self.timeline.entries[i];
+            // Who has ended is not late.
+            let Some(owner) = self.ledger.owner(entry) else { continue };
+            if displaced.contains(&entry.slot) {
+                continue;
+            }
+            let left = &mut left[owner.kind.class.index()];
+            if *left == 0 || !may_displace(candidate, owner) {
+                return None;
+            }
+            *left -= 1;
+            displaced.push(entry.slot);
+        }
+        Some(displaced)
+    }
+
+    /// Gives promises up, and charges them.
+    pub(super) fn give_up(&mut self, displaced: &[u32]) {
+        for slot in displaced {
+            let class = self.ledger.displace(*slot);
+            self.budgets[class.index()].charge(1);
+        }
+        self.timeline.unprotect(|entry| displaced.contains(&entry.slot));
+    }
+
+    /// A promise was given to `request`: a part of one more may be broken.
+    pub(super) fn count_promise(&mut self, request: &Request) {
+        let promised = request.deadline != Deadline::default();
+        let permille = match request.class {
+            Class::Latency => 0,
+            Class::Throughput => self.config.isolation.displacement_permille,
+        };
+        if promised && self.config.mode == AdmissionMode::Deadline {
+            self.budgets[request.class.index()].give(permille);
+        }
+    }
+
+    /// The promises of displaced requests do not protect them in a new timeline either.
+    pub(super) fn keep_given_up(&mut self) {
+        if self.ledger.has_displaced() {
+            let ledger = &self.ledger;
+            let lost = |entry: &_| ledger.owner(entry).is_some_and(Reservation::is_displaced);
+            self.timeline.unprotect(lost);
+        }
+    }
+}
+
+/// Whether the promise of `owner` may be given up for `candidate`: latency work goes before bulk.
+fn may_displace(candidate: &Candidate, owner: &Reservation) -> bool {
+    candidate.kind.class < owner.kind.class
+}
