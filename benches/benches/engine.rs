@@ -12,7 +12,8 @@ use engine::{
 };
 use models::{Chunk, Logits, ModelRunner, RunnerError, RunnerLimits};
 use scheduler::{
-    AdmissionMode, Class, ClassConfig, ClassTable, Deadline, IsolationConfig, KindConfig, Micros, RetryConfig, Slo,
+    AdmissionMode, Class, ClassConfig, ClassTable, Deadline, IsolationConfig, KindConfig, Micros,
+    RetryConfig, Slo,
 };
 
 const SEQUENCES: u32 = 32;

@@ -7,9 +7,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crossbeam_channel::bounded;
 use models::ModelRunner;
 use scheduler::{
-    AdmissionMode, Class, ClassTable, CostModel, Gate, GateConfig, IsolationConfig, KindConfig, Micros,
-    RetryConfig,
-    Scheduler, SchedulerConfig, policy,
+    AdmissionMode, Class, ClassTable, CostModel, Gate, GateConfig, IsolationConfig, KindConfig,
+    Micros, RetryConfig, Scheduler, SchedulerConfig, policy,
 };
 
 use crate::calibrate;

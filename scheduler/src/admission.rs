@@ -177,8 +177,7 @@ pub enum Rule {
 
 impl Rule {
     /// All rules, for metrics that exist from the start.
-    pub const ALL: [Rule; 5] =
-        [Rule::Bound, Rule::Own, Rule::Harm, Rule::Kind, Rule::Expected];
+    pub const ALL: [Rule; 5] = [Rule::Bound, Rule::Own, Rule::Harm, Rule::Kind, Rule::Expected];
 
     /// The metric label.
     #[must_use]

@@ -182,12 +182,7 @@ impl Timeline {
     }
 
     /// Entries whose promises `candidate` would break: see [`Timeline::harms`].
-    pub(crate) fn broken(
-        &self,
-        candidate: &Candidate,
-        at: &Placement,
-        more: Micros,
-    ) -> Vec<usize> {
+    pub(crate) fn broken(&self, candidate: &Candidate, at: &Placement, more: Micros) -> Vec<usize> {
         Delays::new(&self.columns, candidate, at).broken(&self.columns, more).collect()
     }
 

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use models::{Chunk, ModelRunner, RunnerError, RunnerLimits};
 use scheduler::{
-    AdmissionMode, Class, ClassConfig, ClassTable, CostModel, Deadline, FinishReason, IsolationConfig, KindConfig,
-    Micros, RetryConfig, Slo,
+    AdmissionMode, Class, ClassConfig, ClassTable, CostModel, Deadline, FinishReason,
+    IsolationConfig, KindConfig, Micros, RetryConfig, Slo,
 };
 
 use crate::simulated::{SimulatedOptions, SimulatedRunner};

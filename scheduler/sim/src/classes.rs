@@ -37,7 +37,8 @@ pub struct Variant {
     isolation: IsolationConfig,
 }
 
-const NOTHING: IsolationConfig = IsolationConfig { latency_share_permille: 0, displacement_permille: 0 };
+const NOTHING: IsolationConfig =
+    IsolationConfig { latency_share_permille: 0, displacement_permille: 0 };
 
 const fn variant(name: &'static str, isolation: IsolationConfig) -> Variant {
     Variant { name, policy: "deadline", open: false, isolation }

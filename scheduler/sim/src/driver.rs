@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use scheduler::{
-    Class, CostModel, Deadline, Event, FinishReason, IsolationConfig, Micros, Request, RequestId, Scheduler,
-    SchedulerConfig, SeqId, SeqOutcome, StepPlan, Terminal, Timeline, policy,
+    Class, CostModel, Deadline, Event, FinishReason, IsolationConfig, Micros, Request, RequestId,
+    Scheduler, SchedulerConfig, SeqId, SeqOutcome, StepPlan, Terminal, Timeline, policy,
 };
 
 use crate::front::{Admitting, Decision, Front};

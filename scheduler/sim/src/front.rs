@@ -2,7 +2,8 @@
 
 use scheduler::{
     Admission, AdmissionMode, CostModel, Forecast, Gate, GateConfig, IsolationConfig, KindConfig,
-    Micros, OutputLength, Request, RequestId, Rule, SchedulerConfig, Settled, Terminal, Timeline, policy,
+    Micros, OutputLength, Request, RequestId, Rule, SchedulerConfig, Settled, Terminal, Timeline,
+    policy,
 };
 
 /// The rule of admission.
@@ -47,7 +48,8 @@ impl Front {
         match rule {
             Admitting::Gate(mode, kinds) => {
                 let policy = policy::by_name(policy).expect("the scheduler has it too");
-                let config = GateConfig { kinds: *kinds, isolation, ..GateConfig::new(*mode, config) };
+                let config =
+                    GateConfig { kinds: *kinds, isolation, ..GateConfig::new(*mode, config) };
                 Front::Gate(Box::new(Gate::new(config, policy, cost)))
             }
             Admitting::Cap(most) => Front::Cap(*most),

@@ -59,7 +59,8 @@ impl Score {
     pub fn of(jobs: &[Job], run: &Run, chosen: impl Fn(&Request) -> bool) -> Score {
         let warm = jobs.len() / 10;
         let of_all = run.of(jobs).skip(warm);
-        let counted: Vec<(&Job, &Record)> = of_all.filter(|(job, _)| chosen(&job.request)).collect();
+        let counted: Vec<(&Job, &Record)> =
+            of_all.filter(|(job, _)| chosen(&job.request)).collect();
         let met = counted.iter().filter(|(job, record)| is_met(job, record));
         let tokens: u64 = met.clone().map(|(job, _)| u64::from(job.actual)).sum();
         let met = met.count() as f64;

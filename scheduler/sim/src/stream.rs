@@ -34,8 +34,7 @@ impl Stream {
         let times = self.arrivals.times(n, self.rate, &mut random);
         let job = |(id, ((prompt_tokens, actual), arrival)): (usize, ((u32, u32), Micros))| {
             let max = if self.known { actual } else { self.lengths.generous() };
-            let output =
-                OutputLength { min: 0, max, predicted: 0, hint: None, exact: self.known };
+            let output = OutputLength { min: 0, max, predicted: 0, hint: None, exact: self.known };
             let deadline = self.target.deadline(arrival, profile.unloaded(prompt_tokens, actual));
             Job {
                 request: Request {

@@ -239,7 +239,10 @@ fn sheds_are_counted_by_rule_and_as_a_share_of_first_attempts() {
         let series = format!("inference_admission_shed_total{{rule=\"{rule}\",class=\"latency\"}}");
         line(&text, &series).to_owned()
     };
-    assert_eq!(["bound", "own", "harm", "kind", "expected"].map(by_rule), ["2", "0", "2", "0", "0"]);
+    assert_eq!(
+        ["bound", "own", "harm", "kind", "expected"].map(by_rule),
+        ["2", "0", "2", "0", "0"]
+    );
     assert_eq!(line(&text, "inference_admission_rejected_ratio"), "0.25");
     assert_eq!(line(&text, "inference_retry_after_seconds_sum"), "6.0");
 }
