@@ -1,17 +1,8 @@
 //! The gate's questions and answers, as plain data.
 
+use crate::admission_policy::AdmissionMode;
 use crate::scheduler::SchedulerConfig;
 use crate::time::Micros;
-
-/// How the gate decides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub enum AdmissionMode {
-    /// By forecast against the deadline.
-    Deadline,
-    /// Admits whatever fits the queue bounds: the FIFO baseline.
-    None,
-}
 
 /// Settings of the gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,6 +117,8 @@ pub enum ShedReason {
     TenantBudget,
     /// Its KV blocks would not fit beside those already promised.
     KvPressure,
+    /// More tokens came than the configured rate allows.
+    RateLimit,
     /// Its deadline had passed on arrival.
     Expired,
     /// The server is shutting down.
@@ -140,6 +133,7 @@ impl ShedReason {
         ShedReason::ReplicaBusy,
         ShedReason::TenantBudget,
         ShedReason::KvPressure,
+        ShedReason::RateLimit,
         ShedReason::Expired,
         ShedReason::Draining,
     ];
@@ -153,6 +147,7 @@ impl ShedReason {
             ShedReason::ReplicaBusy => "replica_busy",
             ShedReason::TenantBudget => "tenant_budget",
             ShedReason::KvPressure => "kv_pressure",
+            ShedReason::RateLimit => "rate_limit",
             ShedReason::Expired => "expired",
             ShedReason::Draining => "draining",
         }

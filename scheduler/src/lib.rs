@@ -13,6 +13,7 @@
 extern crate alloc;
 
 pub mod admission;
+pub mod admission_policy;
 mod band;
 #[cfg(feature = "serde")]
 mod boxed;
@@ -46,9 +47,10 @@ pub mod time;
 pub mod timeline;
 
 pub use admission::{
-    Admission, AdmissionMode, Forecast, GateConfig, IsolationConfig, KindConfig, Quantity,
-    RetryConfig, Rule, Settled, Shed, ShedReason,
+    Admission, Forecast, GateConfig, IsolationConfig, KindConfig, Quantity, RetryConfig, Rule,
+    Settled, Shed, ShedReason,
 };
+pub use admission_policy::{AdmissionMode, UnknownAdmission};
 pub use class::{Class, ClassConfig, ClassTable, Slo};
 pub use cluster::ClusterView;
 pub use cost::{CostModel, StepLoad};

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use crate::class::Class;
 use crate::lean;
 use crate::plan::StepPlan;
-use crate::policy::{Rank, StepState};
+use crate::policy::{Change, Rank, StepState};
 use crate::request::{RequestId, SeqId};
 use crate::scheduler::Scheduler;
 use crate::sequence::Sequence;
@@ -56,8 +56,9 @@ impl Scheduler {
             if rank.is_none() && !self.has_produced(seq) {
                 expired.push(seq.id.request);
             }
-            seq.rank = rank.unwrap_or(Rank::LAST);
+            seq.rank = rank.unwrap_or(Rank::late(seq));
         }
+        self.policy.spread(&mut waiting);
         waiting.sort_by_key(|seq| core::cmp::Reverse((seq.rank, seq.arrival, seq.id)));
         self.waiting = waiting;
         expired.sort_unstable();
@@ -153,6 +154,7 @@ impl Scheduler {
         plan.preempted.push(id);
         self.preemptions += 1;
         seq.reset();
+        self.policy.observe(&seq, Change::Preempted);
         lean::push(&mut self.waiting, seq);
         true
     }
@@ -257,6 +259,7 @@ impl Scheduler {
         plan: &mut StepPlan,
     ) -> u32 {
         let mut seq = self.waiting.remove(i);
+        self.policy.observe(&seq, Change::Started);
         if let Some((sibling, blocks)) = shared {
             self.kv.share(sibling, seq.id, blocks);
             seq.computed = blocks * self.config.block_size;

@@ -17,7 +17,7 @@ use crate::kv::KvBlocks;
 use crate::lean;
 use crate::length::{Lengths, Lesson};
 use crate::plan::{Event, SeqOutcome, StepPlan};
-use crate::policy::{Rank, SchedulerPolicy, View};
+use crate::policy::{Change, Rank, SchedulerPolicy, View};
 use crate::request::{FinishReason, Request, RequestId, SeqId, Terminal};
 use crate::sequence::Sequence;
 use crate::time::Micros;
@@ -146,6 +146,7 @@ impl Scheduler {
             let mut seq = Sequence::new(request, index);
             let rank = self.policy.rank(&self.view(request.arrival), &seq);
             seq.rank = rank.unwrap_or(Rank::LAST);
+            self.policy.observe(&seq, Change::Queued);
             lean::push(&mut self.waiting, seq);
         }
     }
@@ -173,8 +174,10 @@ impl Scheduler {
         outcomes: &[SeqOutcome],
     ) -> Vec<Event> {
         for chunk in &plan.chunks {
-            if let Some(seq) = self.running_mut(chunk.seq) {
+            if let Ok(i) = self.running_index(chunk.seq) {
+                let seq = &mut self.running[i];
                 seq.settled = seq.computed;
+                self.policy.observe(seq, Change::Served(*chunk));
             }
         }
         let mut events = Vec::new();
@@ -227,10 +230,6 @@ impl Scheduler {
 
     pub(crate) fn running_index(&self, id: SeqId) -> Result<usize, usize> {
         self.running.binary_search_by_key(&id, |seq| seq.id)
-    }
-
-    fn running_mut(&mut self, id: SeqId) -> Option<&mut Sequence> {
-        self.running_index(id).ok().map(|i| &mut self.running[i])
     }
 
     /// A token of a running sequence came and more are expected.
@@ -308,7 +307,14 @@ impl Scheduler {
             }
             stays
         });
-        self.waiting.retain(stays);
+        let policy = &mut self.policy;
+        self.waiting.retain(|seq| {
+            let stays = stays(seq);
+            if !stays {
+                policy.observe(seq, Change::Left);
+            }
+            stays
+        });
     }
 
     fn remove_sequence(&mut self, id: SeqId) -> Option<Sequence> {
@@ -317,6 +323,8 @@ impl Scheduler {
             return Some(self.running.remove(i));
         }
         let i = self.waiting.iter().position(|seq| seq.id == id)?;
-        Some(self.waiting.remove(i))
+        let seq = self.waiting.remove(i);
+        self.policy.observe(&seq, Change::Left);
+        Some(seq)
     }
 }

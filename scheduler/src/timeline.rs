@@ -55,6 +55,10 @@ pub struct Timeline {
     /// Requests whose last tokens the step in flight brings, in order.
     leaving: Vec<RequestId>,
     waiting: [u32; 2],
+    /// What the scheduler's policy has counted.
+    pub(crate) counts: Vec<u64>,
+    /// Blocks in use when it was built.
+    pub(crate) held_blocks: u32,
 }
 
 impl Timeline {
@@ -77,6 +81,8 @@ impl Timeline {
             by_id: Vec::new(),
             leaving: Vec::new(),
             waiting: [0; 2],
+            counts: Vec::new(),
+            held_blocks: 0,
         }
     }
 
@@ -90,8 +96,9 @@ impl Timeline {
         let mut found = Found::with_capacity(sequences);
         line.collect_running(scheduler, &mut found);
         line.collect_waiting(scheduler, &mut found);
-        let held = scheduler.kv.num_blocks() - scheduler.kv.num_free();
-        let used = (held + scheduler.committed_blocks()).saturating_sub(found.freed);
+        line.counts = scheduler.policy.state();
+        line.held_blocks = scheduler.kv.num_blocks() - scheduler.kv.num_free();
+        let used = (line.held_blocks + scheduler.committed_blocks()).saturating_sub(found.freed);
         let rules = Rules { view: scheduler.view(base), policy: &*scheduler.policy };
         let replay = Replay::new(rules, &found.items, line.decoding, line.fixed, used);
         let (fates, segments) = replay.run();

@@ -204,8 +204,9 @@ pub struct ModelFlags {
 #[derive(Debug, Default, Args, Serialize)]
 #[command(next_help_heading = "Admission and scheduling")]
 pub struct SchedulingFlags {
-    /// How the gate decides: by forecast, or not at all [default: deadline]
-    #[arg(long, env = "SLUICE_ADMISSION")]
+    /// Who is refused: deadline (by forecast), none, queue-cap=REQUESTS, token-bucket=RATE:BURST,
+    /// saturation=QUEUE:KV or article=FACTOR [default: deadline]
+    #[arg(long, value_name = "POLICY", env = "SLUICE_ADMISSION")]
     #[serde(skip_serializing_if = "Option::is_none")]
     admission: Option<Admission>,
 

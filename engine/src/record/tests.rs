@@ -9,7 +9,7 @@ use std::time::Duration;
 use models::RunnerLimits;
 use proptest::prelude::*;
 use scheduler::cluster::{ClusterView, Room};
-use scheduler::{AdmissionMode, Class, Deadline, Micros};
+use scheduler::{AdmissionMode, Class, Deadline, Micros, policy};
 use tempfile::TempDir;
 
 use super::replay::Applied;
@@ -62,9 +62,19 @@ fn record(folder: &TempDir, count: u32) -> PathBuf {
 
 /// In segments that take up to `max_bytes` together.
 fn record_within(folder: &TempDir, count: u32, max_bytes: u64) -> PathBuf {
+    record_with(folder, count, max_bytes, "deadline", AdmissionMode::Deadline)
+}
+
+fn record_with(
+    folder: &TempDir,
+    count: u32,
+    max_bytes: u64,
+    policy: &str,
+    admission: AdmissionMode,
+) -> PathBuf {
     let path = folder.path().join("record");
     let options = Options { path: path.clone(), max_bytes, model: "test".into() };
-    let rig = Rig::recorded(Some(options), AdmissionMode::Deadline, 6, TIGHT, faults());
+    let rig = Rig::with_policy(policy, Some(options), admission, 6, TIGHT, faults());
     let rig = rig.run_freely();
     let mut streams = Vec::new();
     for i in 0..count {
@@ -157,9 +167,29 @@ fn a_run_with_every_kind_of_trouble_replays_bit_for_bit() {
 fn every_segment_replays_by_itself_and_ends_in_the_state_in_which_the_next_begins() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = record_within(&folder, 900, 1 << 18);
+    let numbers = segments_of(&path);
+    assert!(numbers.len() >= 2 && numbers[0] >= 2, "segments {numbers:?}");
+}
+
+/// Policies that keep count have their counts in the state with which a segment begins.
+#[test]
+fn every_policy_replays_bit_for_bit_from_each_segment() {
+    let modes =
+        ["deadline", "queue-cap=30", "token-bucket=9000:3000", "saturation=9:0.9", "article"];
+    let modes = modes.map(|mode| mode.parse().expect("an admission policy"));
+    for (policy, admission) in policy::NAMES.into_iter().zip(modes.into_iter().cycle()) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = record_with(&folder, 500, 1 << 18, policy, admission);
+        let numbers = segments_of(&path);
+        assert!(numbers[0] >= 1, "{policy} {admission}: segments {numbers:?}");
+    }
+}
+
+/// Replays each segment of the record; returns their numbers, newest first.
+fn segments_of(path: &Path) -> Vec<u64> {
     let mut numbers: Vec<u64> = Vec::new();
     for age in 0.. {
-        let name = if age == 0 { path.clone() } else { path.with_extension(age.to_string()) };
+        let name = if age == 0 { path.into() } else { path.with_extension(age.to_string()) };
         if !name.exists() {
             break;
         }
@@ -173,7 +203,7 @@ fn every_segment_replays_by_itself_and_ends_in_the_state_in_which_the_next_begin
         assert!(numbers.last().is_none_or(|newer| opening.number + 1 == *newer));
         numbers.push(opening.number);
     }
-    assert!(numbers.len() >= 2 && numbers[0] >= 2, "segments {numbers:?}");
+    numbers
 }
 
 /// Changes the event if it holds a decision or an input on which one depends.

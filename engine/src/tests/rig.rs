@@ -161,6 +161,17 @@ impl Rig {
         limits: RunnerLimits,
         script: Script,
     ) -> Rig {
+        Rig::with_policy("deadline", record, admission, max_num_seqs, limits, script)
+    }
+
+    pub(crate) fn with_policy(
+        policy: &str,
+        record: Option<record::Options>,
+        admission: AdmissionMode,
+        max_num_seqs: u32,
+        limits: RunnerLimits,
+        script: Script,
+    ) -> Rig {
         let class = ClassConfig { slo: Slo::default(), max_waiting: 2_000, safety_permille: None };
         let config = Config {
             max_num_seqs,
@@ -170,7 +181,7 @@ impl Rig {
             kinds: KindConfig::default(),
             isolation: IsolationConfig::default(),
             retries: RetryConfig::default(),
-            policy: "deadline".into(),
+            policy: policy.into(),
             eos: vec![EOS],
             record,
             cost: None,

@@ -8,6 +8,7 @@ use scheduler::KindConfig;
 
 use crate::classes::{self, Offer};
 use crate::experiment::{Device, Effort, Rules, Scenario, capacity};
+use crate::policies::{self, Compared};
 use crate::tables::{Bench, Topic};
 use crate::target::Target;
 use crate::workload::by_name;
@@ -24,6 +25,8 @@ pub struct Cli {
 enum Command {
     /// Tables: what the gate achieves, against baselines tuned on the same seeds.
     Admission(Admission),
+    /// Tables: scheduling policies and admission policies beside each other.
+    Policies(Policies),
     /// One scenario in detail.
     ///
     /// Example: sluice-sim run --workload 8b-code --slo 1.5s --load 2
@@ -80,6 +83,21 @@ struct Admission {
     /// Two seeds and 600 requests: a look.
     #[arg(long)]
     quick: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, Args)]
+struct Policies {
+    /// Which tables; all of them by default.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    table: Vec<Compared>,
+    /// Only these workloads.
+    #[arg(long, value_delimiter = ',')]
+    workload: Vec<String>,
+    /// Multiples of capacity.
+    #[arg(long, value_delimiter = ',', default_values_t = [0.5, 1.0, 2.0])]
+    loads: Vec<f64>,
     #[command(flatten)]
     common: Common,
 }
@@ -174,6 +192,7 @@ pub fn run(cli: Cli) -> Result<()> {
     let mut out = stdout().lock();
     match cli.command {
         Command::Admission(admission) => admission.run(&mut out),
+        Command::Policies(policies) => policies.run(&mut out),
         Command::Run(one) => one.run(&mut out),
         Command::Classes(classes) => classes.run(&mut out),
     }
@@ -213,6 +232,20 @@ impl Classes {
         let effort = Effort { first_seed, seeds, requests: 0, threads: threads.max(1) };
         let offer = Offer { latency: self.load, throughput: self.bulk_load, seconds };
         classes::print(&cases, &variants, &offer, &effort, out)?;
+        Ok(())
+    }
+}
+
+impl Policies {
+    fn run(self, out: &mut impl Write) -> Result<()> {
+        ensure!(self.loads.iter().all(|load| *load > 0.0), "--loads must be above 0");
+        let bench = self.common.bench(self.loads, self.workload)?;
+        let given: Vec<String> = std::env::args().skip(1).collect();
+        writeln!(out, "`sluice-sim {}`\n", given.join(" "))?;
+        let tables = if self.table.is_empty() { Compared::value_variants() } else { &self.table };
+        for compared in tables {
+            policies::print(&bench, *compared, out)?;
+        }
         Ok(())
     }
 }

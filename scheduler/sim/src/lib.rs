@@ -10,6 +10,7 @@ pub mod counterfactual;
 mod driver;
 pub mod experiment;
 mod front;
+pub mod policies;
 pub mod profile;
 mod random;
 mod record;

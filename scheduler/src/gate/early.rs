@@ -7,7 +7,8 @@
 
 use super::Gate;
 use super::times::{Miss, Times};
-use crate::admission::{AdmissionMode, Rule, Shed, ShedReason};
+use crate::admission::{Rule, Shed, ShedReason};
+use crate::admission_policy::{Answer, Offer};
 use crate::candidate::Candidate;
 use crate::request::Request;
 use crate::time::Micros;
@@ -21,6 +22,8 @@ pub struct Early {
     index: usize,
     work: Micros,
     margin: u32,
+    /// How long it has to wait at the least.
+    wait: Micros,
     /// It would be in time alone on the device, so that it counts for the rule of kinds.
     counts: bool,
 }
@@ -42,16 +45,26 @@ impl Gate {
         let margins = &self.margins[least.class.index()];
         let margin = margins.permille(true).min(margins.permille(false));
         let work = self.share(&candidate, 1).max(self.shares[least.class.index()]);
+        let offer = Offer { view: rules.view, request: least, inside: self.inside() };
+        let answer = self.admission.judge(&offer);
+        let wait = match answer {
+            Answer::Refuse(refused) => refused.wait,
+            Answer::Enter | Answer::Forecast => Micros(0),
+        };
         let refuse = |reason, rule, shown| {
             let alone = || self.alone(now, &candidate).room(now, &candidate);
             let counts = rule == Rule::Own && alone().is_some_and(|room| room >= 1_000);
-            Some(Early { reason, rule, shown, index, work, margin, counts })
+            Some(Early { reason, rule, shown, index, work, margin, wait, counts })
         };
         if self.draining {
             return refuse(ShedReason::Draining, Rule::Bound, shown);
         }
         let passed = |due: Option<Micros>| due.is_some_and(|due| due <= now);
-        let by_forecast = self.config.mode == AdmissionMode::Deadline;
+        if let Answer::Refuse(refused) = answer {
+            let (rule, shown) = refused.explained(shown);
+            return refuse(refused.reason, rule, shown);
+        }
+        let by_forecast = answer == Answer::Forecast;
         let deadline = &least.deadline;
         if by_forecast && (passed(deadline.first_token) || passed(deadline.last_token)) {
             return refuse(ShedReason::Expired, Rule::Bound, shown);
@@ -72,7 +85,7 @@ impl Gate {
 
     /// Refuses `least` for what [`Gate::early`] said of it just now.
     pub fn refuse(&mut self, now: Micros, least: &Request, early: Early) -> Shed {
-        let Early { reason, rule, shown, index, work, margin, counts } = early;
+        let Early { reason, rule, shown, index, work, margin, wait, counts } = early;
         if counts {
             self.kinds[least.class.index()].count_refused(now);
             self.count_offered(now, least.class, work);
@@ -82,7 +95,7 @@ impl Gate {
         let (reason, wait) = match (away, held) {
             (Some(wait), _) => (ShedReason::ReplicaBusy, wait),
             (None, Some(due)) => (reason, due.minus(now)),
-            (None, None) => (reason, self.slot(now, least, margin, work, &shown)),
+            (None, None) => (reason, self.slot(now, least, margin, work, &shown, wait)),
         };
         self.shed(now, least, index, (reason, rule), shown, wait)
     }

@@ -4,7 +4,8 @@
 use super::Gate;
 use super::displace::Displaced;
 use super::times::{Miss, Times};
-use crate::admission::{AdmissionMode, Rule, ShedReason};
+use crate::admission::{Rule, ShedReason};
+use crate::admission_policy::{Answer, Offer, Refused};
 use crate::candidate::Candidate;
 use crate::class::Class;
 use crate::kinds::Standing;
@@ -21,8 +22,33 @@ const NEAR_MISSES: u64 = 100;
 
 /// Why a candidate is not admitted.
 pub(super) enum Refusal {
-    Shed { reason: ShedReason, rule: Rule, shown: Miss },
+    Shed {
+        reason: ShedReason,
+        rule: Rule,
+        shown: Miss,
+        /// How long it has to wait at the least, if a policy says so.
+        wait: Micros,
+    },
     Unsatisfiable(Miss),
+}
+
+impl Refusal {
+    /// By the gate's own rules.
+    const fn by(rule: Rule, reason: ShedReason, shown: Miss) -> Refusal {
+        Refusal::Shed { reason, rule, shown, wait: Micros(0) }
+    }
+}
+
+impl Refused {
+    /// The rule, and what the client is shown: what it was predicted by, or the forecast.
+    pub(super) fn explained(&self, forecast: Miss) -> (Rule, Miss) {
+        match self.predicted {
+            None => (Rule::Bound, forecast),
+            Some((quantity, predicted, budget)) => {
+                (Rule::Own, Miss { quantity, predicted, budget })
+            }
+        }
+    }
 }
 
 impl Gate {
@@ -38,15 +64,22 @@ impl Gate {
         let lag = self.lag(now);
         let forecast = Times { first: at.first.plus(lag), last: at.finish.plus(lag) };
         let shown = forecast.shown(request);
-        let refuse = |reason| Err(Refusal::Shed { reason, rule: Rule::Bound, shown });
+        let refuse = |reason| Err(Refusal::by(Rule::Bound, reason, shown));
         if self.draining {
             return refuse(ShedReason::Draining);
         }
         let waiting = self.ledger.waiting(request.class);
         let sequences = request.sequences.len() as u32;
         let full = waiting + sequences > self.class(request.class).max_waiting;
-        if self.config.mode == AdmissionMode::None {
-            return if full { refuse(ShedReason::QueueFull) } else { Ok(Displaced::new()) };
+        let offer = Offer { view: self.rules(now).view, request, inside: self.inside() };
+        match self.admission.judge(&offer) {
+            Answer::Forecast => {}
+            Answer::Enter => return if full { refuse(ShedReason::QueueFull) } else { Ok(Displaced::new()) },
+            Answer::Refuse(refused) => {
+                let (rule, shown) = refused.explained(shown);
+                let Refused { reason, wait, .. } = refused;
+                return Err(Refusal::Shed { reason, rule, shown, wait });
+            }
         }
         let passed = |due: Option<Micros>| due.is_some_and(|due| due <= now);
         if passed(request.deadline.first_token) || passed(request.deadline.last_token) {
@@ -111,7 +144,7 @@ impl Gate {
         {
             let reason =
                 if at.waits_for_blocks { ShedReason::KvPressure } else { ShedReason::SloMiss };
-            return Err(Refusal::Shed { reason, rule: Rule::Own, shown: miss });
+            return Err(Refusal::by(Rule::Own, reason, miss));
         }
         let reason = ShedReason::SloMiss;
         let shown = forecast.shown(request);
@@ -123,19 +156,19 @@ impl Gate {
                 || loaded.is_some_and(|loaded| kinds.is_tight(loaded))
         };
         if standing.is_some_and(goes_first) {
-            return Err(Refusal::Shed { reason, rule: Rule::Kind, shown });
+            return Err(Refusal::by(Rule::Kind, reason, shown));
         }
         // Who explores is a little late even without it.
         if request.class == Class::Throughput && miss.is_none() {
             let later = delayed.behind(now, self.expected(now));
             if let Some(shown) = later.miss(now, request, &request.deadline, candidate, margin) {
-                return Err(Refusal::Shed { reason, rule: Rule::Expected, shown });
+                return Err(Refusal::by(Rule::Expected, reason, shown));
             }
         }
         if !self.timeline.harms(candidate, at, kept) {
             return Ok(Displaced::new());
         }
-        let harm = Refusal::Shed { reason, rule: Rule::Harm, shown };
+        let harm = Refusal::by(Rule::Harm, reason, shown);
         self.displaces(candidate, at, kept).ok_or(harm)
     }
 

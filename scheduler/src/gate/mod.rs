@@ -16,6 +16,7 @@ mod times;
 use alloc::boxed::Box;
 
 use crate::admission::{Admission, Forecast, GateConfig, ShedReason};
+use crate::admission_policy::{AdmissionPolicy, Inside, Offer};
 use crate::band::Bands;
 use crate::candidate::Candidate;
 use crate::class::{Class, ClassConfig};
@@ -26,11 +27,12 @@ use crate::ledger::{Ledger, Reservation};
 use crate::length::Lengths;
 use crate::margin::Margin;
 use crate::placement::Placement;
-use crate::policy::{SchedulerPolicy, View};
+use crate::policy::{Change, SchedulerPolicy, View};
 use crate::promise::Margins;
 use crate::replay::Rules;
 use crate::request::Request;
 use crate::retry::RetrySlots;
+use crate::sequence::Sequence;
 use crate::time::Micros;
 use crate::timeline::Timeline;
 use elsewhere::Elsewhere;
@@ -46,6 +48,8 @@ pub struct Gate {
     config: GateConfig,
     #[cfg_attr(feature = "serde", serde(with = "crate::policy::named"))]
     policy: Box<dyn SchedulerPolicy>,
+    #[cfg_attr(feature = "serde", serde(with = "crate::admission_policy::named"))]
+    admission: Box<dyn AdmissionPolicy>,
     cost: CostModel,
     ledger: Ledger,
     /// Not written down: see [`Gate::carry`].
@@ -80,6 +84,7 @@ impl Gate {
         Gate {
             config,
             policy,
+            admission: config.mode.policy(),
             cost,
             ledger: Ledger::default(),
             timeline: Timeline::idle(Micros(0)),
@@ -135,13 +140,14 @@ impl Gate {
             Err(Refusal::Unsatisfiable(Miss { quantity, predicted, budget })) => {
                 Admission::Unsatisfiable { quantity, predicted, budget }
             }
-            Err(Refusal::Shed { reason, rule, shown }) => {
+            Err(Refusal::Shed { reason, rule, shown, wait }) => {
+                let margin = self.margin(&candidate);
                 let away = self.send_away(now, request.class, reason, work);
                 let (reason, wait) = match (away, held) {
                     (Some(wait), _) => (ShedReason::ReplicaBusy, wait),
                     (None, Some(due)) => (reason, due.minus(now)),
                     (None, None) => {
-                        (reason, self.slot(now, request, self.margin(&candidate), work, &shown))
+                        (reason, self.slot(now, request, margin, work, &shown, wait))
                     }
                 };
                 Admission::Shed(self.shed(now, request, at.index, (reason, rule), shown, wait))
@@ -155,6 +161,8 @@ impl Gate {
     pub fn install(&mut self, now: Micros, timeline: Timeline, cost: CostModel) -> Timeline {
         self.cost = cost;
         self.ledger.carry(&self.timeline);
+        let known = self.policy.restore(&timeline.counts);
+        assert!(known, "the scheduler has the same policy");
         let next = if self.ledger.is_empty() { Timeline::idle(now) } else { timeline };
         let spent = core::mem::replace(&mut self.timeline, next);
         if self.ledger.is_empty() {
@@ -229,6 +237,16 @@ impl Gate {
         Rules { view, policy: &*self.policy }
     }
 
+    /// What an admission policy sees of those that are inside.
+    fn inside(&self) -> Inside {
+        let waiting = Class::ALL.map(|class| self.ledger.waiting(class));
+        Inside {
+            requests: self.ledger.len() as u32,
+            waiting: waiting.into_iter().fold(0, u32::saturating_add),
+            held_blocks: self.timeline.held_blocks,
+        }
+    }
+
     fn class(&self, class: Class) -> &ClassConfig {
         self.config.scheduler.classes.get(class)
     }
@@ -263,6 +281,11 @@ impl Gate {
         let forecast = Forecast { first_token, last_token, upper_first, upper_last, work };
         let reservation = Reservation::new(request, candidate.kind, &forecast);
         let slot = self.ledger.reserve(reservation, candidate);
+        for index in 0..request.sequences.len() {
+            self.policy.observe(&Sequence::new(request, index), Change::Queued);
+        }
+        let view = View { now, config: &self.config.scheduler, cost: &self.cost };
+        self.admission.entered(&Offer { view, request, inside: self.inside() });
         self.insert(now, &candidate, at, slot);
         forecast
     }

@@ -44,8 +44,8 @@ impl Gate {
     }
 
     /// The next slot of a refused request that takes `work` of the device: at the earliest when the
-    /// device has caught up by what the forecast, with its margin, is too late. Returns how long to
-    /// wait.
+    /// device has caught up by what the forecast, with its margin, is too late, and after `least`.
+    /// Returns how long to wait.
     pub(super) fn slot(
         &mut self,
         now: Micros,
@@ -53,10 +53,11 @@ impl Gate {
         margin: u32,
         work: Micros,
         shown: &Miss,
+        least: Micros,
     ) -> Micros {
         self.full = true;
         let room = Micros(shown.budget.0.saturating_mul(1_000) / u64::from(margin.max(1)));
-        let earliest = now.plus(shown.predicted.minus(room));
+        let earliest = now.plus(shown.predicted.minus(room).max(least));
         self.retries.promise(now, earliest, work, request, &self.elsewhere.view)
     }
 

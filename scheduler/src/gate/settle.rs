@@ -21,6 +21,7 @@ impl Gate {
         last: Option<Micros>,
     ) -> Option<Settled> {
         let reservation = self.ledger.release(id)?;
+        self.admission.ended(id);
         self.learn_bands(&reservation, terminal, first, last);
         match terminal {
             Terminal::Completed => self.learn(&reservation, outputs, first, last),

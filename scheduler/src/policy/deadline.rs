@@ -6,16 +6,10 @@
 //! on the device is not worth starting: in overload plain earliest-deadline-first would serve
 //! exactly those (Locke 1986), and everybody would be late.
 
-use core::cmp::Reverse;
-
-use super::{Rank, SchedulerPolicy, StepState, View};
+use super::{AGING, Rank, SchedulerPolicy, StepState, View, cheapest};
 use crate::class::Class;
 use crate::sequence::Sequence;
 use crate::time::Micros;
-
-/// A sequence without a deadline is placed as if it were due this long after its arrival, so that
-/// it ages and nobody starves it.
-const AGING: Micros = Micros(60_000_000);
 
 /// Bulk work is placed as if it were due this much later than it is: latency work goes before it,
 /// and the gate sees to it that bulk promises are kept behind it. Whoever waits for longer than
@@ -44,6 +38,7 @@ impl SchedulerPolicy for DeadlinePolicy {
         "deadline"
     }
 
+    /// A sequence without a deadline is placed as if it were due when it has aged.
     fn rank(&self, view: &View<'_>, seq: &Sequence) -> Option<Rank> {
         if Self::is_hopeless(view, seq) {
             return None;
@@ -64,13 +59,9 @@ impl SchedulerPolicy for DeadlinePolicy {
         }
     }
 
-    /// Hopeless ones first, then throughput before latency work, then who is cheapest to recompute.
+    /// Hopeless ones first.
     fn victim(&self, view: &View<'_>, candidates: &[&Sequence]) -> Option<usize> {
-        (0..candidates.len()).max_by_key(|i| {
-            let seq = candidates[*i];
-            let bulk = seq.class == Class::Throughput;
-            (Self::is_hopeless(view, seq), bulk, Reverse(seq.computed), seq.id)
-        })
+        cheapest(view, candidates, |seq| Self::is_hopeless(view, seq))
     }
 
     /// While latency work decodes, its gap bounds the step: the prefill chunk is what fits into

@@ -1,6 +1,6 @@
 //! First come, first served: the queue of most servers. It never looks at a deadline.
 
-use super::{Rank, SchedulerPolicy, StepState, View};
+use super::{Rank, SchedulerPolicy, View};
 use crate::sequence::Sequence;
 
 /// First come, first served; the last to come is the first to be preempted.
@@ -22,9 +22,5 @@ impl SchedulerPolicy for FcfsPolicy {
 
     fn victim(&self, _: &View<'_>, candidates: &[&Sequence]) -> Option<usize> {
         (0..candidates.len()).max_by_key(|i| (candidates[*i].arrival, candidates[*i].id))
-    }
-
-    fn token_budget(&self, view: &View<'_>, _: &StepState) -> u32 {
-        view.config.max_num_batched_tokens
     }
 }

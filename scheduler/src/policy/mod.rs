@@ -1,22 +1,47 @@
-//! Scheduling policies: three questions, one file each.
+//! Scheduling policies: who is next, whom to preempt, how big a step may be. One file each.
 //!
-//! A new policy is one file beside these and one line in [`by_name`].
+//! A new policy is one file beside these and one line in the table of [`by_name`]; it has to answer
+//! one question, [`SchedulerPolicy::rank`], and may answer more. Most policies look at nothing but
+//! the sequences. Those that keep count of what was served are told so ([`Change`]); the gate, which
+//! asks its own copy for ranks, gets their counts with each timeline, and a record writes them down.
 
 mod deadline;
+mod edf;
 mod fcfs;
+mod mlfq;
 #[cfg(feature = "serde")]
 pub(crate) mod named;
+mod sjf;
+mod srpt;
+#[cfg(test)]
+mod tests;
+mod victim;
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::fmt::Debug;
 
 use crate::cost::CostModel;
+use crate::plan::Chunk;
 use crate::scheduler::SchedulerConfig;
 use crate::sequence::Sequence;
 use crate::time::Micros;
 
 pub use deadline::DeadlinePolicy;
+pub use edf::EdfPolicy;
 pub use fcfs::FcfsPolicy;
+pub use mlfq::MlfqPolicy;
+pub use sjf::SjfPolicy;
+pub use srpt::SrptPolicy;
+pub use victim::cheapest;
+
+/// A sequence without a deadline is placed as if it were due after so long a wait.
+pub const AGING: Micros = Micros(60_000_000);
+
+/// After so long a wait a sequence stands before all that come from then on, whatever they are, so
+/// nobody starves: bulk work ages twice as slowly. Policies that order by something else than time
+/// keep it, or have a bound of their own.
+pub const LONGEST_AGING: Micros = Micros(2 * AGING.0);
 
 /// What a policy may look at besides the sequences: the same in the scheduler, in the forecast and
 /// in the gate.
@@ -58,6 +83,13 @@ impl Rank {
     pub const fn of(seq: &Sequence, key: Micros) -> Rank {
         Rank::new(if seq.preemptions > 0 { 0 } else { 1 }, key)
     }
+
+    /// For who is not worth going on with and yet cannot be dropped: as if it were due when it has
+    /// waited for [`LONGEST_AGING`], so that it comes to its end.
+    #[must_use]
+    pub const fn late(seq: &Sequence) -> Rank {
+        Rank::new(1, seq.arrival.plus(LONGEST_AGING))
+    }
 }
 
 /// The decoding part of a step to come.
@@ -73,6 +105,21 @@ pub struct StepState {
     pub prefill_start: u32,
 }
 
+/// What happened to a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It came and waits.
+    Queued,
+    /// It was taken in: its prefill begins. After a preemption again.
+    Started,
+    /// These tokens of it were computed.
+    Served(Chunk),
+    /// It lost its blocks and waits again.
+    Preempted,
+    /// It left before it was taken in: it expired, or its client left.
+    Left,
+}
+
 /// Decides who is next, whom to preempt, and how big a step may be.
 pub trait SchedulerPolicy: Debug + Send {
     /// The name on the command line.
@@ -80,25 +127,47 @@ pub trait SchedulerPolicy: Debug + Send {
 
     /// Where a sequence stands among those that wait for prefill. `None`: it is not worth starting
     /// any more. Such a sequence expires with its request, unless that has produced a token
-    /// already; then it goes last.
+    /// already; then it goes when it has aged ([`Rank::late`]).
     fn rank(&self, view: &View<'_>, seq: &Sequence) -> Option<Rank>;
 
-    /// A place before which no new sequence of the class, arrival and deadlines of `seq` stands,
-    /// however long prompt and answer are. Before everybody new, if the policy does not know.
+    /// Corrects the ranks of all that wait together ([`Sequence::rank`]), where the place of one
+    /// depends on the others.
+    fn spread(&self, _waiting: &mut [Sequence]) {}
+
+    /// A place before which no new sequence of the class, tenant, arrival and deadlines of `seq`
+    /// stands, however long prompt and answer are. Before everybody new, if the policy does not
+    /// know.
     fn best_rank(&self, _view: &View<'_>, _seq: &Sequence) -> Rank {
         Rank::FIRST_NEW
     }
 
     /// Which of `candidates` (running, not protected, in order of id) loses its blocks when there
     /// are none left. An index; `None` if there is no candidate.
-    fn victim(&self, view: &View<'_>, candidates: &[&Sequence]) -> Option<usize>;
+    fn victim(&self, view: &View<'_>, candidates: &[&Sequence]) -> Option<usize> {
+        cheapest(view, candidates, |_| 0)
+    }
 
     /// How many tokens the next step may have, decoding sequences (which always go) included.
-    fn token_budget(&self, view: &View<'_>, state: &StepState) -> u32;
+    fn token_budget(&self, view: &View<'_>, _state: &StepState) -> u32 {
+        view.config.max_num_batched_tokens
+    }
+
+    /// Something happened to `seq`. For policies that keep count; bounded work and memory.
+    fn observe(&mut self, _seq: &Sequence, _change: Change) {}
+
+    /// All that [`SchedulerPolicy::observe`] has counted. Nothing, if it counts nothing.
+    fn state(&self) -> Vec<u64> {
+        Vec::new()
+    }
+
+    /// Takes the counts of another policy of this name. Returns whether they make sense.
+    fn restore(&mut self, state: &[u64]) -> bool {
+        state.is_empty()
+    }
 }
 
 /// Names of the shipped policies, default first.
-pub const NAMES: [&str; 2] = ["deadline", "fcfs"];
+pub const NAMES: [&str; 6] = ["deadline", "fcfs", "edf", "sjf", "srpt", "mlfq"];
 
 /// The policy called `name`.
 #[must_use]
@@ -106,6 +175,10 @@ pub fn by_name(name: &str) -> Option<Box<dyn SchedulerPolicy>> {
     match name {
         "deadline" => Some(Box::new(DeadlinePolicy)),
         "fcfs" => Some(Box::new(FcfsPolicy)),
+        "edf" => Some(Box::new(EdfPolicy)),
+        "sjf" => Some(Box::new(SjfPolicy)),
+        "srpt" => Some(Box::new(SrptPolicy)),
+        "mlfq" => Some(Box::new(MlfqPolicy)),
         _ => None,
     }
 }

@@ -2,8 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+extern crate sluice_scheduler as scheduler;
+
 mod cluster;
+mod example;
 mod forecasts;
 mod gate;
+mod longest_first;
 mod memory;
 mod operations;
+mod pressure;
+mod starvation;

@@ -12,10 +12,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use engine::profile::{Costs, Limits, Profile};
-use scheduler::AdmissionMode;
 use serde::{Deserialize, Serialize};
 
-pub use units::{ByteSize, Safety, Target, duration};
+pub use units::{Admission, ByteSize, Safety, Target, duration};
 
 use crate::class::ClassName;
 
@@ -143,25 +142,6 @@ pub enum RunnerKind {
     Simulated,
 }
 
-/// How the gate decides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Admission {
-    /// By forecast against the deadline.
-    Deadline,
-    /// Everything that fits the queue bounds gets in: the FIFO baseline.
-    None,
-}
-
-impl From<Admission> for AdmissionMode {
-    fn from(admission: Admission) -> AdmissionMode {
-        match admission {
-            Admission::Deadline => AdmissionMode::Deadline,
-            Admission::None => AdmissionMode::None,
-        }
-    }
-}
-
 /// Shape of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -242,7 +222,7 @@ impl Default for Config {
             threads: None,
             runner: RunnerKind::Cpu,
             profile: None,
-            admission: Admission::Deadline,
+            admission: Admission::default(),
             scheduling_policy: scheduler::policy::NAMES[0].into(),
             overload_status: 429,
             kind_strength: 0.8,

@@ -51,6 +51,7 @@ fn a_bad_file_is_reported_by_name_and_key() {
         ("[class.latency]\nslo_ttft = \"soon\"", "soon"),
         ("overload_status = 418", "overload_status"),
         ("scheduling_policy = \"lifo\"", "scheduling_policy"),
+        ("admission = \"queue-cap\"", "such as queue-cap=64"),
         ("[class.latency]\nslo_ttft = \"auto\"", "class.latency"),
         ("max_num_seqs = 0", "max_num_seqs"),
         ("served_model_name = [\"a\"]\n[model_alias.a]\nclass = \"latency\"", "model_alias"),

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use scheduler::{AdmissionMode, UnknownAdmission};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A number of bytes, written with a binary or decimal suffix (`512MiB`, `4GB`) or without.
@@ -128,6 +129,30 @@ impl fmt::Display for Safety {
     }
 }
 
+/// How the gate decides: an admission policy by its name, with parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admission(pub AdmissionMode);
+
+impl Default for Admission {
+    fn default() -> Admission {
+        Admission(AdmissionMode::Deadline)
+    }
+}
+
+impl FromStr for Admission {
+    type Err = UnknownAdmission;
+
+    fn from_str(text: &str) -> Result<Admission, UnknownAdmission> {
+        text.trim().parse().map(Admission)
+    }
+}
+
+impl fmt::Display for Admission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// What a TOML file may hold where a unit is expected: text, or a bare number.
 struct TextOrNumber;
 
@@ -151,7 +176,7 @@ impl de::Visitor<'_> for TextOrNumber {
 fn from_text<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
-    T: FromStr<Err = String>,
+    T: FromStr<Err: fmt::Display>,
 {
     deserializer.deserialize_any(TextOrNumber)?.parse().map_err(de::Error::custom)
 }
@@ -171,6 +196,18 @@ impl<'de> Deserialize<'de> for Target {
 impl<'de> Deserialize<'de> for Safety {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Safety, D::Error> {
         from_text(deserializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Admission {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Admission, D::Error> {
+        from_text(deserializer)
+    }
+}
+
+impl Serialize for Admission {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 
@@ -208,6 +245,10 @@ mod tests {
         }
         for safety in [Safety::Auto, Safety::Permille(800), Safety::Permille(1_000)] {
             assert_eq!(safety.to_string().parse(), Ok(safety));
+        }
+        for admission in ["deadline", "queue-cap=64", "saturation=5:0.8"] {
+            let read: Admission = admission.parse().expect("an admission policy");
+            assert_eq!(read.to_string(), admission);
         }
     }
 

@@ -117,6 +117,7 @@ fn shed_message(shed: &Shed) -> String {
         ShedReason::ReplicaBusy => {
             format!("another replica has room and this one has not; {}", by_forecast(shed))
         }
+        ShedReason::RateLimit => "more tokens come than this server takes a second".to_owned(),
         ShedReason::TenantBudget => "its tenant has used up its share".to_owned(),
         ShedReason::Expired => "its deadline had passed on arrival".to_owned(),
         ShedReason::Draining => "the server is shutting down".to_owned(),

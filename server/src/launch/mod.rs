@@ -67,7 +67,7 @@ pub fn launch(config: &Config) -> anyhow::Result<(Service, Summary)> {
         max_model_len: limits.max_model_len,
         block_size: limits.block_size,
         num_blocks: limits.num_blocks,
-        promises: config.admission == Admission::Deadline,
+        promises: config.admission == Admission::default(),
     }));
     let journal = Journal::start();
     let reporter = Reporter { metrics: Arc::clone(&metrics), journal: Arc::clone(&journal) };
@@ -146,7 +146,7 @@ fn engine_config(
         max_num_seqs: config.max_num_seqs,
         max_num_batched_tokens: config.max_num_batched_tokens,
         classes: classes::table(&config.class),
-        admission: config.admission.into(),
+        admission: config.admission.0,
         kinds: KindConfig {
             strength_permille: permille(config.kind_strength),
             fairness_permille: permille(config.kind_fairness),

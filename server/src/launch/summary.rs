@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use models::RunnerLimits;
-use scheduler::{Class, ClassTable, CostModel, Micros, StepLoad};
+use scheduler::{AdmissionMode, Class, ClassTable, CostModel, Micros, StepLoad};
 
 use super::kv::mib;
 use crate::config::Admission;
@@ -54,13 +54,14 @@ impl Summary {
         if let Some(profile) = &self.profile {
             lines.push(("profile", profile.clone()));
         }
-        match self.admission {
-            Admission::None => lines.push(("admission", "none: everybody waits".to_owned())),
-            Admission::Deadline => {
+        match self.admission.0 {
+            AdmissionMode::Deadline => {
                 for class in Class::ALL {
                     lines.push((class.label(), self.targets(class)));
                 }
             }
+            AdmissionMode::None => lines.push(("admission", "none: everybody waits".to_owned())),
+            other => lines.push(("admission", other.to_string())),
         }
         let keys = if self.open { "none needed" } else { "required" };
         lines.push(("api key", keys.to_owned()));

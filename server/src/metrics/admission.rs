@@ -90,7 +90,10 @@ impl Admission {
 fn is_want_of_capacity(refusal: &Refusal) -> bool {
     match refusal {
         Refusal::Shed(shed) => match shed.reason {
-            ShedReason::SloMiss | ShedReason::QueueFull | ShedReason::KvPressure => true,
+            ShedReason::SloMiss
+            | ShedReason::QueueFull
+            | ShedReason::KvPressure
+            | ShedReason::RateLimit => true,
             ShedReason::ReplicaBusy
             | ShedReason::TenantBudget
             | ShedReason::Expired

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::Args;
-use scheduler::{AdmissionMode, Micros};
+use scheduler::Micros;
 
 use crate::config::{Admission, Safety, Target};
 use whatif::Changes;
@@ -57,8 +57,8 @@ struct WhatIfFlags {
     #[arg(value_parser = scheduler::policy::NAMES)]
     policy: Option<String>,
 
-    /// How the gate decides
-    #[arg(long)]
+    /// How the gate decides: deadline, none, queue-cap=REQUESTS ...
+    #[arg(long, value_name = "POLICY")]
     admission: Option<Admission>,
 
     /// Class latency: arrival to first token, or none
@@ -83,7 +83,7 @@ impl WhatIfFlags {
     fn changes(&self) -> anyhow::Result<Option<Changes>> {
         let changes = Changes {
             policy: self.policy.clone(),
-            admission: self.admission.map(AdmissionMode::from),
+            admission: self.admission.map(|admission| admission.0),
             ttft: self.slo_ttft.map(target).transpose()?,
             tpot: self.slo_tpot.map(target).transpose()?,
             e2e: self.slo_e2e.map(target).transpose()?,

@@ -7,7 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use anyhow::Context;
 use engine::record::replay::Applied;
 use engine::record::{Difference, Event, Opening, Reader, Replay};
-use scheduler::{Admission, AdmissionMode, Micros};
+use scheduler::{Admission, Micros};
 
 /// What came out.
 #[derive(Debug)]
@@ -130,10 +130,6 @@ impl Report {
 
     fn write_opening(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Opening { version, model, origin_unix_us, number, policy, gate, .. } = &self.opening;
-        let admission = match gate.mode {
-            AdmissionMode::Deadline => "deadline",
-            AdmissionMode::None => "none",
-        };
         let first = Duration::from_micros(self.first.unwrap_or_default().0);
         // Nonsense is no reason to fail.
         let began = UNIX_EPOCH.checked_add(Duration::from_micros(*origin_unix_us) + first);
@@ -142,7 +138,7 @@ impl Report {
         });
         let file = self.file.display();
         writeln!(f, "{file}: segment {number} of sluice {version} with {model}{began}")?;
-        writeln!(f, "  admission {admission}, policy {policy}")?;
+        writeln!(f, "  admission {}, policy {policy}", gate.mode)?;
         let current = env!("CARGO_PKG_VERSION");
         if version != current {
             writeln!(f, "  this is sluice {current}: it may decide otherwise where {version} did")?;

@@ -1,0 +1,215 @@
+//! Whoever has no deadline gets its whole answer within a bound that can be computed when it has
+//! come, however much comes after it and however long answers turn out, under every policy.
+//!
+//! The bound: after `HORIZON` the policy places it before all that come then. What came until then,
+//! and at most 64 smaller requests that pass it while its blocks are not there, can be before it;
+//! each token of theirs is computed once, and again after each of at most three preemptions, and
+//! each step computes one of them at least.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use sluice_scheduler::policy::LONGEST_AGING;
+use sluice_scheduler::sequence::MAX_PREEMPTIONS;
+use sluice_scheduler::{
+    Class, ClassConfig, ClassTable, CostModel, Deadline, Event, FinishReason, Micros, OutputLength,
+    Request, RequestId, Scheduler, SchedulerConfig, SeqOutcome, SequenceSpec, Slo, policy,
+};
+
+/// Every step takes half a second, so that a minute is short.
+const COST: CostModel = CostModel {
+    fixed_ns: 500_000_000,
+    per_seq_ns: 0,
+    per_context_token_ps: 0,
+    per_prefill_token_ns: 0,
+    per_prefill_span_ps: 0,
+};
+
+const STEP: Micros = Micros(500_000);
+
+/// Longest prompt and answer: sixteen times the size of such a job is no more than that.
+const LONGEST: (u32, u32) = (6, 4);
+
+const HORIZON: u64 = LONGEST_AGING.0 / STEP.0 + 1;
+
+/// Sequences that may pass one whose blocks are not there.
+const BYPASSES: u64 = 64;
+
+#[derive(Clone, Debug)]
+struct Arrival {
+    prompt: u32,
+    max: u32,
+    /// Output tokens that it will really have, of at most `max`.
+    actual: u32,
+    n: u32,
+    /// Its first token is due after so many steps.
+    due: Option<u64>,
+    bulk: bool,
+}
+
+fn arrival() -> impl Strategy<Value = Arrival> {
+    let lengths = (1..=LONGEST.0, 1..=LONGEST.1, 1..=LONGEST.1);
+    (lengths, 1..3u32, any::<bool>(), 0..20u64, any::<bool>()).prop_map(
+        |((prompt, max, actual), n, is_due, due, bulk)| Arrival {
+            prompt,
+            max,
+            actual: actual.min(max),
+            n,
+            due: is_due.then_some(due),
+            bulk,
+        },
+    )
+}
+
+fn config() -> SchedulerConfig {
+    let class = ClassConfig { slo: Slo::default(), max_waiting: 9_999, safety_permille: None };
+    SchedulerConfig {
+        num_blocks: 12,
+        block_size: 2,
+        max_num_seqs: 4,
+        max_num_batched_tokens: 8,
+        max_model_len: 32,
+        classes: ClassTable([class; 2]),
+    }
+}
+
+/// Steps in which all tokens of a request can be computed, again after each preemption.
+fn most_steps(arrival: &Arrival) -> u64 {
+    u64::from((arrival.prompt + arrival.max) * arrival.n) * (1 + u64::from(MAX_PREEMPTIONS))
+}
+
+struct Traffic {
+    scheduler: Scheduler,
+    now: Micros,
+    step: u64,
+    /// Everything that came: when, whether it has a deadline, and in how many steps it and all
+    /// before it can be computed.
+    came: Vec<(u64, bool, u64)>,
+    /// Tokens still to come of each sequence of those that are inside.
+    live: BTreeMap<RequestId, Vec<u32>>,
+    completed: u64,
+}
+
+impl Traffic {
+    fn enqueue(&mut self, arrival: &Arrival) {
+        let id = RequestId(self.came.len() as u64);
+        // It is longer than predicted as often as not.
+        let output =
+            OutputLength { min: 0, max: arrival.max, predicted: 1, hint: None, exact: false };
+        let spec = SequenceSpec { prompt: 0, prompt_tokens: arrival.prompt, output };
+        let first_token = arrival.due.map(|steps| self.now.plus(Micros(steps * STEP.0)));
+        let request = Request {
+            id,
+            class: Class::ALL[usize::from(arrival.bulk)],
+            arrival: self.now,
+            deadline: Deadline { first_token, ..Deadline::default() },
+            retry: 0,
+            origin: 0,
+            sequences: vec![spec; arrival.n as usize],
+        };
+        self.scheduler.enqueue(&request);
+        self.live.insert(id, vec![arrival.actual; arrival.n as usize]);
+        let before = self.came.last().map_or(0, |(.., work)| *work);
+        self.came.push((self.step, arrival.due.is_some(), before + most_steps(arrival)));
+    }
+
+    fn step(&mut self) {
+        let plan = self.scheduler.plan(self.now);
+        for id in &plan.expired {
+            assert!(self.came[id.0 as usize].1, "it had no deadline");
+            self.live.remove(id);
+        }
+        assert!(!plan.chunks.is_empty() || self.scheduler.is_idle());
+        self.now = self.now.plus(STEP);
+        self.step += 1;
+        let mut outcomes = Vec::new();
+        for chunk in plan.chunks.iter().filter(|chunk| chunk.sample) {
+            let left =
+                &mut self.live.get_mut(&chunk.seq.request).unwrap()[chunk.seq.index as usize];
+            *left -= 1;
+            outcomes.push(match *left {
+                0 => SeqOutcome::Finish(chunk.seq, FinishReason::Stop),
+                _ => SeqOutcome::Continue(chunk.seq),
+            });
+        }
+        for event in self.scheduler.complete(self.now, &plan, &outcomes) {
+            if let Event::RequestEnded(id, _) = event {
+                self.live.remove(&id);
+                self.completed += 1;
+            }
+        }
+    }
+
+    /// Whoever is inside beyond its bound starves.
+    fn check(&self, policy: &str) {
+        for id in self.live.keys() {
+            let (came, is_due, _) = self.came[id.0 as usize];
+            assert!(is_due || self.step <= came + self.bound(came), "{policy} starves {id:?}");
+        }
+    }
+
+    /// Steps within which whoever came at step `came` has its whole answer.
+    fn bound(&self, came: u64) -> u64 {
+        let before = self.came.partition_point(|(other, ..)| *other <= came + HORIZON);
+        let passing =
+            BYPASSES * u64::from(LONGEST.0 + LONGEST.1) * (1 + u64::from(MAX_PREEMPTIONS));
+        HORIZON + self.came[before - 1].2 + passing
+    }
+}
+
+/// Somebody always waits, more than there is room for, until beyond the bound of `first`. Returns
+/// how many had their answers before it had its own.
+fn run(policy: &str, first: &Arrival, mix: &[Arrival]) -> u64 {
+    let mut traffic = Traffic {
+        scheduler: Scheduler::new(config(), policy::by_name(policy).unwrap(), COST),
+        now: Micros(0),
+        step: 0,
+        came: Vec::new(),
+        live: BTreeMap::new(),
+        completed: 0,
+    };
+    traffic.enqueue(first);
+    let mut mix = mix.iter().cycle();
+    let mut before = None;
+    while traffic.step <= HORIZON || traffic.step <= traffic.bound(0) {
+        while traffic.scheduler.counts().waiting < 8 {
+            traffic.enqueue(mix.next().unwrap());
+        }
+        traffic.step();
+        traffic.check(policy);
+        if !traffic.live.contains_key(&RequestId(0)) {
+            before.get_or_insert(traffic.completed - 1);
+        }
+    }
+    before.unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 12,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn nobody_starves(
+        first in arrival(),
+        mix in prop::collection::vec(arrival(), 1..12),
+        policy in prop::sample::select(policy::NAMES.to_vec()),
+    ) {
+        run(policy, &Arrival { due: None, ..first }, &mix);
+    }
+}
+
+/// The largest job, of bulk work and without a deadline, under an endless stream of the smallest
+/// and most urgent.
+#[test]
+fn the_largest_is_served_among_the_smallest() {
+    let large = Arrival { prompt: 6, max: 4, actual: 4, n: 2, due: None, bulk: true };
+    let small = Arrival { prompt: 1, max: 1, actual: 1, n: 1, due: Some(9), bulk: false };
+    for policy in policy::NAMES {
+        let before = run(policy, &large, std::slice::from_ref(&small));
+        println!("{policy}: {before} before it");
+        assert!(before > 1, "{policy}: the others are served as well");
+    }
+}
