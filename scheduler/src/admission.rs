@@ -127,7 +127,7 @@ pub enum ShedReason {
 
 impl ShedReason {
     /// All reasons, for metrics that exist from the start.
-    pub const ALL: [ShedReason; 7] = [
+    pub const ALL: [ShedReason; 8] = [
         ShedReason::SloMiss,
         ShedReason::QueueFull,
         ShedReason::ReplicaBusy,
