@@ -7,7 +7,7 @@
 use alloc::vec::Vec;
 
 use super::Gate;
-use crate::admission::AdmissionMode;
+use crate::admission_policy::AdmissionMode;
 use crate::candidate::Candidate;
 use crate::class::Class;
 use crate::ledger::Reservation;

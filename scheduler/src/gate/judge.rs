@@ -74,7 +74,9 @@ impl Gate {
         let offer = Offer { view: self.rules(now).view, request, inside: self.inside() };
         match self.admission.judge(&offer) {
             Answer::Forecast => {}
-            Answer::Enter => return if full { refuse(ShedReason::QueueFull) } else { Ok(Displaced::new()) },
+            Answer::Enter => {
+                return if full { refuse(ShedReason::QueueFull) } else { Ok(Displaced::new()) };
+            }
             Answer::Refuse(refused) => {
                 let (rule, shown) = refused.explained(shown);
                 let Refused { reason, wait, .. } = refused;

@@ -146,9 +146,7 @@ impl Gate {
                 let (reason, wait) = match (away, held) {
                     (Some(wait), _) => (ShedReason::ReplicaBusy, wait),
                     (None, Some(due)) => (reason, due.minus(now)),
-                    (None, None) => {
-                        (reason, self.slot(now, request, margin, work, &shown, wait))
-                    }
+                    (None, None) => (reason, self.slot(now, request, margin, work, &shown, wait)),
                 };
                 Admission::Shed(self.shed(now, request, at.index, (reason, rule), shown, wait))
             }
