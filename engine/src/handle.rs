@@ -7,8 +7,8 @@ use std::thread::JoinHandle;
 use crossbeam_channel::{Sender, TrySendError};
 use scheduler::cluster::{Report, Stage};
 use scheduler::{
-    Admission, Class, ClassTable, ClusterView, CostModel, Counts, Forecast, Micros, Quantity,
-    RequestId, Rule, Shed, ShedReason, Terminal,
+    Admission, Class, ClassTable, ClusterView, CostModel, Counts, Demand, Forecast, Micros,
+    Quantity, RequestId, Rule, Shed, ShedReason, Terminal,
 };
 use tokio::sync::{Semaphore, mpsc};
 
@@ -25,6 +25,10 @@ pub struct Snapshot {
     pub counts: Counts,
     /// Outstanding work by class.
     pub outstanding: [Micros; 2],
+    /// Sequences that wait, by class.
+    pub waiting: [u32; 2],
+    /// What was asked for lately, in devices.
+    pub demand: Demand,
     /// The gate's margins by class, per mille.
     pub margin_permille: [u32; 2],
     /// Age of the last completed step while there is work; zero when idle.
@@ -177,6 +181,8 @@ impl Handle {
         Snapshot {
             counts: live.counts,
             outstanding: Class::ALL.map(|class| front.gate.outstanding(class)),
+            waiting: Class::ALL.map(|class| front.gate.waiting(class)),
+            demand: front.gate.demand(now),
             margin_permille: Class::ALL.map(|class| front.gate.margin_permille(class)),
             step_age: live.progress.map_or(Micros(0), |progress| now.minus(progress)),
             alive: front.alive,

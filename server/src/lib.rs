@@ -2,7 +2,7 @@
 //! request passes through them: [`net`] (connections), [`app`] (routes and layers), [`auth`],
 //! [`body`], [`openai`] (wire types), [`deadline`], [`api`] (the endpoints), [`generation`] (tokens
 //! to text), [`error`]. Around them: [`cli`], [`config`], [`launch`], [`metrics`], [`journal`],
-//! [`shutdown`]. [`replay`] is another command: it reads what a server has recorded.
+//! [`shutdown`], [`scaling`]. [`replay`] is another command: it reads what a server has recorded.
 
 pub mod api;
 pub mod app;
@@ -24,6 +24,7 @@ pub mod openai;
 pub mod origin;
 pub mod replay;
 pub mod request_id;
+pub mod scaling;
 pub mod serve;
 pub mod shutdown;
 pub mod state;

@@ -1,5 +1,6 @@
 //! `sluice serve`: open the port, load the model, serve, end in order.
 
+use std::sync::Arc;
 use std::thread;
 
 use anyhow::Context;
@@ -8,7 +9,7 @@ use tokio::sync::{oneshot, watch};
 use crate::config::Config;
 use crate::shutdown::{self, Patience, Signals};
 use crate::state::App;
-use crate::{app, launch, net};
+use crate::{app, launch, net, scaling};
 
 /// Serves until a signal comes.
 ///
@@ -25,6 +26,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let router = app::router(state.clone());
     let connections =
         tokio::spawn(net::serve(listener, router, config.max_connections, stop.subscribe()));
+    let rule = config.scaling.rule();
     let patience = Patience { delay: config.shutdown_delay, grace: config.grace };
 
     let (launched, summary) = tokio::select! {
@@ -33,6 +35,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     };
     let service = state.ready(launched);
     eprintln!("{}", summary.text(&url));
+    tokio::spawn(scaling::watch(Arc::clone(&state), Arc::clone(&service), rule));
 
     signals.next().await;
     shutdown::drain(&state, &service, patience, &mut signals).await;

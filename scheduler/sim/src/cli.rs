@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use scheduler::KindConfig;
 
+use crate::autoscale::Autoscale;
 use crate::classes::{self, Offer};
 use crate::experiment::{Device, Effort, Rules, Scenario, capacity};
 use crate::policies::{self, Compared};
@@ -33,6 +34,8 @@ enum Command {
     Run(One),
     /// Two classes on one replica: what bulk work beside it costs the latency class.
     Classes(Classes),
+    /// The closed loop with an autoscaler: replicas over time under traffic that rises.
+    Autoscale(Autoscale),
 }
 
 #[derive(Debug, Args)]
@@ -195,6 +198,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Policies(policies) => policies.run(&mut out),
         Command::Run(one) => one.run(&mut out),
         Command::Classes(classes) => classes.run(&mut out),
+        Command::Autoscale(autoscale) => autoscale.run(&mut out),
     }
 }
 

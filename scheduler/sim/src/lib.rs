@@ -4,6 +4,7 @@
 //! no network. A run is a function of its workload and its seed. Baselines stand beside the gate,
 //! and a run is measured by what was offered, not only by what was let in.
 
+pub mod autoscale;
 pub mod classes;
 pub mod cli;
 pub mod counterfactual;

@@ -86,6 +86,7 @@ impl Gate {
     /// Refuses `least` for what [`Gate::early`] said of it just now.
     pub fn refuse(&mut self, now: Micros, least: &Request, early: Early) -> Shed {
         let Early { reason, rule, shown, index, work, margin, wait, counts } = early;
+        self.meter.refused_early(now, least, work, super::offered::outcome(reason));
         if counts {
             self.kinds[least.class.index()].count_refused(now);
             self.count_offered(now, least.class, work);

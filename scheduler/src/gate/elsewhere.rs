@@ -64,7 +64,7 @@ impl Gate {
         Load {
             outstanding: Class::ALL.map(|class| self.outstanding(class)),
             in_flight: u32::try_from(self.num_reserved()).unwrap_or(u32::MAX),
-            offered_permille: 0,
+            offered_permille: self.demand(now).offered_permille,
             refused_permille: Class::ALL.map(share),
             since_refused: self.elsewhere.refused.map(since),
             next_slot: self.retries.reach(now),

@@ -9,6 +9,7 @@ mod displace;
 mod early;
 mod elsewhere;
 mod judge;
+mod offered;
 mod refuse;
 mod settle;
 mod times;
@@ -21,6 +22,7 @@ use crate::band::Bands;
 use crate::candidate::Candidate;
 use crate::class::{Class, ClassConfig};
 use crate::cost::CostModel;
+use crate::demand::Meter;
 use crate::isolation::{Budget, Offered};
 use crate::kinds::Kinds;
 use crate::ledger::{Ledger, Reservation};
@@ -71,6 +73,7 @@ pub struct Gate {
     offered: Offered,
     /// What may be broken of the promises to each class.
     budgets: [Budget; 2],
+    meter: Meter,
     draining: bool,
     /// Bulk requests that were late by the margin alone.
     near_misses: u64,
@@ -99,6 +102,7 @@ impl Gate {
             elsewhere: Elsewhere::default(),
             offered: Offered::default(),
             budgets: [Budget::default(); 2],
+            meter: Meter::new(),
             draining: false,
             near_misses: 0,
         }
@@ -130,6 +134,7 @@ impl Gate {
         if !matches!(verdict, Err(Refusal::Unsatisfiable(_))) {
             self.count_offered(now, request.class, work);
         }
+        self.count_demand(now, request, &candidate, at.prefill_steps, &verdict);
         let held = self.retries.came(now, request, verdict.is_ok(), work);
         match verdict {
             Ok(displaced) => {

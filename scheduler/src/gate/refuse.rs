@@ -18,10 +18,16 @@ impl Gate {
     /// What a candidate takes of a device that is full: its own work, and its part of what steps
     /// cost whoever is in them.
     pub(super) fn share(&self, candidate: &Candidate, prefill_steps: u32) -> Micros {
-        let steps = u64::from(candidate.steps) + u64::from(prefill_steps);
+        self.share_of(candidate, candidate.steps, prefill_steps)
+    }
+
+    /// The same if it decoded so many `steps`.
+    pub(super) fn share_of(&self, candidate: &Candidate, steps: u32, prefill_steps: u32) -> Micros {
+        let work = candidate.prefill.plus(candidate.shared(steps));
+        let steps = u64::from(steps) + u64::from(prefill_steps);
         let fixed = self.cost.fixed_ns.saturating_mul(steps) / 1_000;
         let part = fixed.saturating_mul(candidate.slots.into()) / u64::from(self.batch.max(1));
-        candidate.work().plus(Micros(part))
+        work.plus(Micros(part))
     }
 
     /// Learns what requests of a class take, for those of which too little is known.

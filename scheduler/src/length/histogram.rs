@@ -49,6 +49,23 @@ impl Histogram {
     }
 }
 
+/// The mean of the lengths that `known` and the prior for `most` tokens hold, none of them taken
+/// for longer than `most`.
+pub(super) fn mean(known: Option<&Histogram>, most: u32) -> u32 {
+    let seen = known.map_or(0, |histogram| histogram.seen);
+    let expected = prior(most);
+    let assumed = u64::from(ENOUGH - seen) * u64::from(WEIGHT) / expected.len() as u64;
+    let (mut sum, mut weights) = (0_u64, 0_u64);
+    for i in 0..BUCKETS {
+        let learnt = known.map_or(0, |histogram| u64::from(histogram.weights[i]));
+        let weight = learnt + if expected.contains(&i) { assumed } else { 0 };
+        let middle = u64::midpoint(lower_edge(i).into(), lower_edge(i + 1).into());
+        sum += weight * middle.min(most.into());
+        weights += weight;
+    }
+    u32::try_from(sum / weights.max(1)).unwrap_or(most).clamp(1, most.max(1))
+}
+
 /// The median of the lengths above `floor` that `known` and the prior for `most` tokens hold.
 /// Within a bucket each length is as likely. Where nothing is known of longer ones it is a quarter
 /// more than `floor`, at least eight tokens.

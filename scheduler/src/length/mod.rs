@@ -74,10 +74,27 @@ impl Lengths {
         if let Some(hint) = output.hint.map(NonZeroU32::get).filter(|hint| *hint > generated) {
             return hint.clamp(least, most);
         }
+        let known = self.known(class, prompt_tokens, output);
+        histogram::median_beyond(known, most, least - 1).clamp(least, most)
+    }
+
+    /// The mean length of an output that has not begun: what it takes of a device on average. A
+    /// hint is taken as it is.
+    pub(crate) fn mean(&self, class: Class, prompt_tokens: u32, output: &OutputLength) -> u32 {
+        let most = output.max.max(1);
+        if is_known(output) {
+            return most;
+        }
+        let hint = output.hint.map(NonZeroU32::get);
+        let mean = || histogram::mean(self.known(class, prompt_tokens, output), most);
+        hint.unwrap_or_else(mean).clamp(output.min.clamp(1, most), most)
+    }
+
+    /// What has been seen of outputs like this one.
+    fn known(&self, class: Class, prompt_tokens: u32, output: &OutputLength) -> Option<&Histogram> {
         let [of_prompt, of_all] = kinds(class, prompt_tokens, output.max);
         let full = self.histograms.get(&of_prompt).filter(|histogram| histogram.is_full());
-        let known = full.or_else(|| self.histograms.get(&of_all));
-        histogram::median_beyond(known, most, least - 1).clamp(least, most)
+        full.or_else(|| self.histograms.get(&of_all))
     }
 
     /// Revises the prediction of a sequence that goes on: where it enters the next bucket, and

@@ -5,24 +5,24 @@ use crate::time::Micros;
 /// Each part of the sum is forgotten over about a window.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub(super) struct Fading {
+pub(crate) struct Fading {
     sum: u64,
     at: Micros,
     window: Micros,
 }
 
 impl Fading {
-    pub(super) const fn new(window: Micros) -> Fading {
+    pub(crate) const fn new(window: Micros) -> Fading {
         Fading { sum: 0, at: Micros(0), window }
     }
 
     /// The sum as of `now`.
-    pub(super) fn sum(&self, now: Micros) -> u64 {
+    pub(crate) fn sum(&self, now: Micros) -> u64 {
         let left = self.window.minus(now.minus(self.at));
         (u128::from(self.sum) * u128::from(left.0) / u128::from(self.window.0)) as u64
     }
 
-    pub(super) fn add(&mut self, now: Micros, amount: u64) {
+    pub(crate) fn add(&mut self, now: Micros, amount: u64) {
         // In small pieces of time the rounding would forget everything.
         if now.minus(self.at).0 > self.window.0 / 1_024 {
             (self.sum, self.at) = (self.sum(now), now);

@@ -12,7 +12,7 @@
 //! second one, so impatient clients do not push everybody else's slots away.
 
 mod budget;
-mod fading;
+pub(crate) mod fading;
 
 use alloc::collections::VecDeque;
 

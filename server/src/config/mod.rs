@@ -4,6 +4,7 @@
 //! once into [`Config`]. So there is one schema, `--print-config` prints exactly what a file may
 //! hold, and an unknown key is an error wherever it comes from.
 
+mod scaling;
 mod units;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use anyhow::{Context, bail, ensure};
 use engine::profile::{Costs, Limits, Profile};
 use serde::{Deserialize, Serialize};
 
+pub use scaling::ScalingSettings;
 pub use units::{Admission, ByteSize, Safety, Target, duration};
 
 use crate::class::ClassName;
@@ -98,6 +100,8 @@ pub struct Config {
     /// After SIGTERM: how long running answers may take to finish.
     #[serde(with = "humantime_serde")]
     pub grace: Duration,
+    /// The number of replicas that is recommended.
+    pub scaling: ScalingSettings,
     /// Settings by class.
     pub class: Classes,
     /// Further names of the model, each with the class that it selects.
@@ -240,6 +244,7 @@ impl Default for Config {
             allowed_origins: vec!["*".into()],
             shutdown_delay: Duration::from_secs(1),
             grace: Duration::from_secs(30),
+            scaling: ScalingSettings::default(),
             class: Classes::default(),
             model_alias: BTreeMap::new(),
             simulated: Simulated::default(),
@@ -418,6 +423,7 @@ impl Config {
             self.api_key.iter().all(|key| !key.is_empty()),
             "api_key must not be empty; leave it out to run without keys"
         );
+        self.scaling.check()?;
         self.check_classes()
     }
 

@@ -163,6 +163,19 @@ pub const CATALOGUE: &[Entry] = &[
         &[],
         "Share of the first attempts of the last minute that were shed for want of capacity",
     ),
+    entry(
+        "inference_admission_offered_replicas",
+        Kind::Gauge,
+        &[],
+        "Work of the first attempts of the last half minute, over what this replica can do",
+    ),
+    entry(
+        "inference_desired_replicas",
+        Kind::Gauge,
+        &[],
+        "Replicas that there should be: up at once, down slowly",
+    ),
+    entry("inference_queue_depth", Kind::Gauge, &["class"], "Sequences that wait, by class"),
     entry("inference_admission_decision_seconds", DECISION, &[], "Time to decide and reserve"),
     entry("inference_retry_after_seconds", RETRY_AFTER, &[], "Retry-After of shed requests"),
     entry(

@@ -9,6 +9,7 @@ mod inference;
 pub mod observer;
 mod recorder;
 mod register;
+mod scaling;
 mod share;
 mod vllm;
 
@@ -26,6 +27,7 @@ use http::Http;
 use inference::Inference;
 use recorder::Recorder;
 use register::Registrar;
+use scaling::Signals;
 use vllm::Vllm;
 
 /// The content type of [`Metrics::render`].
@@ -55,6 +57,7 @@ pub struct Metrics {
     recorder: Recorder,
     admission: Admission,
     forecasts: Forecasts,
+    signals: Signals,
     http: Http,
 }
 
@@ -68,9 +71,10 @@ impl Metrics {
         let recorder = Recorder::new(&mut registrar);
         let admission = Admission::new(&mut registrar);
         let forecasts = Forecasts::new(&mut registrar);
+        let signals = Signals::new(&mut registrar);
         let http = Http::new(&mut registrar);
         let registry = registrar.finish();
-        Metrics { registry, vllm, inference, recorder, admission, forecasts, http }
+        Metrics { registry, vllm, inference, recorder, admission, forecasts, signals, http }
     }
 
     /// The gate has decided.
@@ -104,6 +108,11 @@ impl Metrics {
         self.forecasts.request(report);
     }
 
+    /// So many replicas there should be.
+    pub fn desired_replicas(&self, desired: u32) {
+        self.signals.desired(desired);
+    }
+
     /// Prometheus' text, gauges taken from `snapshot`.
     #[must_use]
     pub fn render(&self, snapshot: &Snapshot) -> String {
@@ -112,6 +121,7 @@ impl Metrics {
         self.recorder.snapshot(snapshot);
         self.admission.snapshot();
         self.forecasts.snapshot(snapshot);
+        self.signals.snapshot(snapshot);
         let mut open = String::with_capacity(32 << 10);
         text::encode(&mut open, &self.registry).expect("a String takes any text");
         classic(&open)
