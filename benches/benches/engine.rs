@@ -13,7 +13,7 @@ use engine::{
 use models::{Chunk, Logits, ModelRunner, RunnerError, RunnerLimits};
 use scheduler::{
     AdmissionMode, Class, ClassConfig, ClassTable, Deadline, IsolationConfig, KindConfig, Micros,
-    RetryConfig, Slo,
+    RetryConfig,
 };
 
 const SEQUENCES: u32 = 32;
@@ -101,7 +101,7 @@ fn burst(handle: &Handle, runtime: &tokio::runtime::Runtime) {
 
 fn overhead(criterion: &mut Criterion) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    let class = ClassConfig { slo: Slo::default(), max_waiting: 1_000, safety_permille: None };
+    let class = ClassConfig { max_waiting: 1_000, ..ClassConfig::default() };
     let mut group = criterion.benchmark_group("engine step of 32");
     group.sample_size(10);
     let folder = tempfile::tempdir().expect("a folder");

@@ -251,7 +251,7 @@ impl Handle {
 #[cfg(test)]
 mod tests {
     use crossbeam_channel::bounded;
-    use scheduler::{AdmissionMode, ClassConfig, Gate, GateConfig, SchedulerConfig, Slo};
+    use scheduler::{AdmissionMode, ClassConfig, Gate, GateConfig, SchedulerConfig};
 
     use super::*;
     use crate::record::RecordedGate;
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_full_channel_sheds_and_keeps_no_reservation() {
-        let class = ClassConfig { slo: Slo::default(), max_waiting: 100, safety_permille: None };
+        let class = ClassConfig { max_waiting: 100, ..ClassConfig::default() };
         let settings = SchedulerConfig {
             num_blocks: 100,
             block_size: 16,

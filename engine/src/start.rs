@@ -186,8 +186,7 @@ mod tests {
     fn automatic_gaps_are_four_times_the_unloaded_one() {
         let class = |tpot| ClassConfig {
             slo: Slo { ttft: None, tpot, e2e: None },
-            max_waiting: 10,
-            safety_permille: None,
+            ..ClassConfig::default()
         };
         let cost = |per_seq_ns| CostModel {
             fixed_ns: 5_000_000,

@@ -8,8 +8,8 @@ use crate::class::Class;
 use crate::cost::CostModel;
 use crate::policy::Rank;
 use crate::promise::{Kind, Promise};
-use crate::replay::Rules;
 use crate::request::{Request, RequestId, SequenceSpec};
+use crate::rules::{Next, Rules};
 use crate::segments::{Gap, State, StepCost};
 use crate::sequence::Sequence;
 use crate::time::Micros;
@@ -104,7 +104,7 @@ impl Candidate {
     /// When it would have its first and its last token on an idle device.
     pub(crate) fn alone(&self, rules: &Rules<'_>) -> (Micros, Micros) {
         let (now, cost) = (rules.view.now, rules.view.cost);
-        let budget = rules.prefill_budget(now, &State::default(), 0);
+        let (_, budget) = rules.shape_with(now, &State::default(), &self.next());
         let steps = u64::from(self.todo.div_ceil(budget));
         let step = cost.decode(0, 0, 1);
         let first = now.plus(Micros(step.0.saturating_mul(steps))).plus(self.prefill);
@@ -118,6 +118,16 @@ impl Candidate {
             Class::Latency => Gap::new(self.promise.deadline.tpot),
             Class::Throughput => Gap::default(),
         }
+    }
+
+    /// It would decode by turns if the policy rations.
+    pub(crate) fn is_patient(&self) -> bool {
+        self.kind.class == Class::Throughput && self.promise.deadline.tpot.is_none()
+    }
+
+    /// Its prefill as the policy is told of it.
+    pub(crate) fn next(&self) -> Next {
+        Next { class: self.kind.class, gap: self.gap(), todo: self.todo, start: 0 }
     }
 
     /// What it adds to the steps that it decodes in.

@@ -17,6 +17,15 @@ impl Class {
     /// Every class, in order of precedence.
     pub const ALL: [Class; 2] = [Class::Latency, Class::Throughput];
 
+    /// The class that shares the device with this one.
+    #[must_use]
+    pub const fn other(self) -> Class {
+        match self {
+            Class::Latency => Class::Throughput,
+            Class::Throughput => Class::Latency,
+        }
+    }
+
     /// Position in [`Class::ALL`], for per-class arrays.
     #[must_use]
     pub const fn index(self) -> usize {
@@ -56,6 +65,29 @@ pub struct ClassConfig {
     /// Fixed multiple of the SLO that a forecast may use, in per mille (800 = `--safety-factor
     /// 0.8`); `None` calibrates the margin from observed forecast errors.
     pub safety_permille: Option<u32>,
+    /// Its target batch: most sequences of this class that run at once. `None`: as many as a step
+    /// takes.
+    pub max_num_seqs: Option<u32>,
+    /// Slots that the other class leaves free for it while it has work. `None`: as many as the
+    /// scheduling policy keeps.
+    pub slots_kept: Option<u32>,
+    /// Most of the KV pool that this class may hold while the other class has work, per mille; it
+    /// borrows the rest while nobody else wants it. `None`: all but what the policy keeps.
+    pub kv_permille: Option<u32>,
+}
+
+impl Default for ClassConfig {
+    /// Nothing is promised, and nothing limits the class but a queue of a thousand sequences.
+    fn default() -> ClassConfig {
+        ClassConfig {
+            slo: Slo::default(),
+            max_waiting: 1_000,
+            safety_permille: None,
+            max_num_seqs: None,
+            slots_kept: None,
+            kv_permille: None,
+        }
+    }
 }
 
 /// The settings of both classes.

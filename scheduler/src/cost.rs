@@ -69,12 +69,17 @@ impl CostModel {
     /// all of them. A closed form, so that a forecast may jump.
     #[must_use]
     pub const fn steps(&self, n: u32, load: &StepLoad) -> Micros {
+        self.growing_steps(n, load, load.decode_seqs as u64)
+    }
+
+    /// The same where the context that is read grows by `growth` tokens a step.
+    pub(crate) const fn growing_steps(&self, n: u32, load: &StepLoad, growth: u64) -> Micros {
         let (n, b) = (n as u64, load.decode_seqs as u64);
         let per_step = self
             .fixed_ns
             .saturating_add(self.per_seq_ns.saturating_mul(b))
             .saturating_add(self.per_prefill_token_ns.saturating_mul(load.prefill_tokens as u64));
-        let growth = b.saturating_mul(n.saturating_mul(n.saturating_sub(1)) / 2);
+        let growth = growth.saturating_mul(n.saturating_mul(n.saturating_sub(1)) / 2);
         let context = n.saturating_mul(load.context_tokens).saturating_add(growth);
         let ps = per_step
             .saturating_mul(1_000)

@@ -3,12 +3,13 @@
 use alloc::vec::Vec;
 
 use crate::candidate::Candidate;
+use crate::class::Class;
 use crate::columns::{Row, within_horizon};
 use crate::cost::CostModel;
 use crate::delays::{Delays, steps};
 use crate::lean;
 use crate::promise::Margins;
-use crate::replay::Rules;
+use crate::rules::Rules;
 use crate::segments::Load;
 use crate::time::Micros;
 use crate::timeline::{Entry, Timeline};
@@ -23,6 +24,8 @@ pub(crate) struct Placement {
     pub(crate) start: Micros,
     /// Steps until its first token, those of others that carry it included.
     pub(crate) prefill_steps: u32,
+    /// Steps from the first to the last token, those in which it waits for its turn included.
+    decode_steps: u32,
     pub(crate) first: Micros,
     pub(crate) finish: Micros,
     /// It waits for a slot or blocks that somebody behind it would have taken.
@@ -82,8 +85,7 @@ impl Fill {
 impl Timeline {
     /// Looks up where `candidate` would go and when it would have its tokens, if nobody came later.
     pub(crate) fn place(&self, rules: &Rules<'_>, candidate: &Candidate) -> Placement {
-        let waiting = &self.entries[self.fixed..];
-        let index = self.fixed + waiting.partition_point(|entry| entry.rank <= candidate.rank);
+        let index = self.index(candidate);
         let (ahead, mut leftover) = match index.checked_sub(1).filter(|i| *i >= self.decoding) {
             Some(before) => (self.time(self.columns.first[before]), self.entries[before].leftover),
             None => (self.base, 0),
@@ -95,8 +97,9 @@ impl Timeline {
         let cost = rules.view.cost;
         let at = self.segments.at(slot.time);
         let state = self.segments.state(at);
-        let budget = rules.prefill_budget(self.segments.time(at), state, 0);
-        let base = cost.decode(state.decode_seqs, state.context_tokens, 1);
+        let next = candidate.next();
+        let (turns, budget) = rules.shape_with(self.segments.time(at), state, &next);
+        let base = cost.step(&state.load(turns));
         let fill = Fill::new(cost, candidate, leftover, budget, self.entries.get(index));
         let first = slot
             .time
@@ -107,7 +110,10 @@ impl Timeline {
         let start_step = self.segments.step_at(at, slot.time);
         let last_in_queue = index == self.entries.len();
         let from = start_step + if last_in_queue { fill.steps } else { 0 };
-        let until = from.saturating_add(candidate.steps);
+        let until = match candidate.is_patient() {
+            true => self.segments.step_after(from, candidate.steps),
+            false => from.saturating_add(candidate.steps),
+        };
         let time_of = |step| self.segments.time_of(cost, step);
         let decode = time_of(until).minus(time_of(from));
         let carrying = Micros(base.0 * u64::from(fill.carried) / u64::from(budget));
@@ -116,6 +122,7 @@ impl Timeline {
             start_step,
             start: slot.time,
             prefill_steps: fill.steps,
+            decode_steps: until - from,
             first,
             finish: first.plus(decode).plus(candidate.shared(candidate.steps)),
             takes_slot: slot.time > ahead,
@@ -131,8 +138,7 @@ impl Timeline {
     /// not before that of `least` and whose prompts are not shorter. Also whether it would wait for
     /// blocks.
     pub(crate) fn earliest(&self, rules: &Rules<'_>, least: &Candidate) -> (usize, Micros, bool) {
-        let waiting = &self.entries[self.fixed..];
-        let index = self.fixed + waiting.partition_point(|entry| entry.rank <= least.rank);
+        let index = self.index(least);
         let before = index.checked_sub(1).filter(|i| *i >= self.decoding);
         let ahead = before.map_or(self.base, |before| self.time(self.columns.first[before]));
         let slot = self.wait_for_slot(rules, least, index, ahead);
@@ -152,17 +158,41 @@ impl Timeline {
         index: usize,
         ahead: Micros,
     ) -> Slot {
-        if let Some(occupant) = self.columns.start.get(index) {
-            let time = self.time(*occupant).max(ahead);
-            let before = self.segments.at(time).saturating_sub(1);
-            let blocks = time > ahead && self.has_slots(rules, candidate, before);
-            return Slot { time, blocks };
+        let class = candidate.kind.class;
+        // Interactive work takes the slot of whoever is next, bulk work that of its own class.
+        let takes = |entry: &&Entry| class == Class::Latency || entry.kind.class == class;
+        let next = (index..).zip(&self.entries[index..]).filter(|(_, entry)| !entry.holds_slot);
+        let Some((i, occupant)) = next.filter(|(_, entry)| takes(entry)).next() else {
+            return self.first_room(rules, candidate, ahead);
+        };
+        let time = self.time(self.columns.start[i]).max(ahead);
+        let before = self.segments.at(time).saturating_sub(1);
+        let blocks = time > ahead && self.has_slots(rules, candidate, before);
+        let slot = Slot { time, blocks };
+        if occupant.kind.class == class {
+            return slot;
         }
+        // What is kept for its class may be free before.
+        let room = self.first_room(rules, candidate, ahead);
+        if room.time < slot.time { room } else { slot }
+    }
+
+    /// The place of a candidate among the entries: behind those of its class that run.
+    fn index(&self, candidate: &Candidate) -> usize {
+        let queue = &self.entries[self.decoding..];
+        let ahead = queue.partition_point(|entry| entry.rank <= candidate.rank);
+        (self.decoding + ahead).max(self.running_until[candidate.kind.class.index()])
+    }
+
+    /// The first moment from `ahead` at which nobody else has the slot and the blocks that the
+    /// candidate needs.
+    fn first_room(&self, rules: &Rules<'_>, candidate: &Candidate, ahead: Micros) -> Slot {
         let mut at = self.segments.at(ahead);
         let mut slot = Slot { time: ahead, blocks: false };
         while at + 1 < self.segments.len() {
             let free = self.has_slots(rules, candidate, at);
-            if free && rules.has_blocks(self.segments.state(at), candidate.blocks) {
+            let state = self.segments.state(at);
+            if free && rules.has_blocks(state, candidate.kind.class, candidate.blocks) {
                 break;
             }
             slot.blocks |= free;
@@ -173,7 +203,9 @@ impl Timeline {
     }
 
     fn has_slots(&self, rules: &Rules<'_>, candidate: &Candidate, segment: usize) -> bool {
-        self.segments.state(segment).running + candidate.slots <= rules.view.config.slots()
+        let held = &self.segments.state(segment).held;
+        let free = rules.room.free_slots(candidate.kind.class, held);
+        candidate.slots <= free || held.running() == 0
     }
 
     /// Whether a promise would break by `candidate`, placed at `at`, and by `more` work beside it.
@@ -198,13 +230,16 @@ impl Timeline {
     ) {
         Delays::new(&self.columns, candidate, at).accept(&mut self.columns);
         let first_step = at.start_step.saturating_add(at.prefill_steps);
-        let last_step = first_step.saturating_add(candidate.steps);
+        let last_step = first_step.saturating_add(at.decode_steps);
         self.segments.insert(
             rules.view.cost,
             &Load {
                 start: at.start_step,
                 first: first_step,
                 finish: last_step,
+                steps: candidate.steps,
+                class: candidate.kind.class,
+                patient: candidate.is_patient(),
                 slots: candidate.slots,
                 blocks: candidate.blocks,
                 context_tokens: candidate.context_tokens,
@@ -227,15 +262,21 @@ impl Timeline {
         };
         self.columns.insert(at.index, row);
         lean::insert(&mut self.built, at.index, (first, last));
+        let before = at.index.checked_sub(1).filter(|before| *before >= self.decoding);
         let entry = Entry {
             id: candidate.id,
-            rank: candidate.rank,
+            // Entries stay in order although it went behind those that run.
+            rank: candidate.rank.max(before.map_or(candidate.rank, |i| self.entries[i].rank)),
             todo: candidate.todo,
             leftover: at.leftover,
+            holds_slot: false,
             slot,
             kind: candidate.kind,
         };
         lean::insert(&mut self.entries, at.index, entry);
+        for until in self.running_until.iter_mut().filter(|until| **until > at.index) {
+            *until += 1;
+        }
     }
 
     fn time(&self, from_base: i32) -> Micros {

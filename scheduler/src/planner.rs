@@ -1,46 +1,61 @@
 //! The next step: who computes how many tokens.
 //!
 //! There are no phases. Each sequence has computed tokens that chase its known ones; a step gives
-//! every sequence that lacks one token that token, then spends what is left of the token budget on
-//! longer chunks, running sequences first, then waiting ones in the order of the policy.
+//! every sequence that lacks one token that token (or its turn, if the policy rations decoding),
+//! then spends what is left of the token budget on longer chunks in the order of the policy: those
+//! of running sequences and those of waiting ones, which start with them (`intake.rs`).
 
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use crate::class::Class;
+use crate::intake::Intake;
 use crate::lean;
 use crate::plan::StepPlan;
-use crate::policy::{Change, Rank, StepState};
+use crate::policy::{Change, Decoding, Rank, StepState};
 use crate::request::{RequestId, SeqId};
+use crate::room::{Held, Room};
 use crate::scheduler::Scheduler;
 use crate::sequence::Sequence;
 use crate::time::Micros;
 
-/// How many waiting sequences are tried when the head does not fit.
-pub(crate) const BYPASS_WINDOW: usize = 8;
+/// A place among those that have a prompt to compute.
+pub(crate) type Place = (Rank, Micros, SeqId);
 
-/// How often a sequence is overtaken because it does not fit; after that the queue waits for it.
-const MAX_BYPASSES: u8 = 64;
+/// The best rank of those that wait, by class. Who runs goes before all of its own class that
+/// wait: only the other class overtakes it.
+pub(crate) struct Heads([Rank; 2]);
 
-/// Why a waiting sequence was not taken in.
-enum NotNow {
-    /// No slot, or nothing left of the token budget: nobody else fits either.
-    Full,
-    /// Its blocks are not there; a smaller one may fit.
-    TooLarge,
-    /// A sibling is computing the prompt that it will share.
-    SiblingFirst,
+impl Heads {
+    /// Of `waiting`, next one first.
+    pub(crate) fn new<'a>(waiting: impl Iterator<Item = &'a Sequence> + Clone) -> Heads {
+        let first = |class| waiting.clone().find(|seq| seq.class == class).map(|seq| seq.rank);
+        Heads(Class::ALL.map(|class| first(class).unwrap_or(Rank::LAST)))
+    }
+
+    /// The rank of a running sequence of `class` that would have `rank` by itself.
+    pub(crate) fn of_running(&self, class: Class, rank: Rank) -> Rank {
+        rank.min(self.0[class.index()])
+    }
 }
 
 impl Scheduler {
     /// The next step. Never called while one is in flight.
     pub fn plan(&mut self, now: Micros) -> StepPlan {
         let mut plan = StepPlan { expired: self.order_waiting(now), ..StepPlan::default() };
-        self.plan_decodes(now, &mut plan);
-        let mut left = self.prefill_budget(now);
-        self.plan_prefills(now, &mut left, &mut plan);
-        if plan.preempted.is_empty() {
-            self.take_in(&mut left, &mut plan);
-        }
+        let room = Room::new(&self.config, &*self.policy);
+        let held = self.held();
+        let prefills = self.running_prefills(now);
+        let state = self.demand(now, &room, &held, &prefills);
+        let turns = state.bounded(self.policy.turns(&self.view(now), &state));
+        let passed = self.pass_over(now, &state, turns);
+        self.plan_decodes(now, &passed, &mut plan);
+        let (state, decoding) = (&state, &state.decoding(turns));
+        let budget = self.policy.token_budget(&self.view(now), state, decoding);
+        let decodes = plan.chunks.len() as u32;
+        let budget = budget.max(decodes + 1).min(self.config.max_num_batched_tokens);
+        let intake = Intake::new(self, room, held);
+        self.plan_prefills(now, &prefills, intake, budget.saturating_sub(decodes), &mut plan);
         for chunk in &plan.chunks {
             plan.load.add_chunk(chunk.start, chunk.len);
         }
@@ -67,14 +82,104 @@ impl Scheduler {
         expired
     }
 
-    /// Every running sequence that lacks one token gets it.
-    fn plan_decodes(&mut self, now: Micros, plan: &mut StepPlan) {
+    /// What the classes hold and want.
+    fn held(&self) -> Held {
+        let mut held = Held::default();
+        for seq in self.running.iter().chain(&self.waiting) {
+            held.inside[seq.class.index()] += 1;
+        }
+        for seq in &self.running {
+            held.start(seq.class, self.config.blocks_for(seq.peak_tokens()));
+        }
+        held
+    }
+
+    /// Running sequences that lack more than one token, in the order of the policy.
+    fn running_prefills(&self, now: Micros) -> Vec<Place> {
+        let view = self.view(now);
+        let mut running = self.running.iter().filter(|seq| seq.pending() > 1).peekable();
+        if running.peek().is_none() {
+            return Vec::new();
+        }
+        let heads = Heads::new(self.waiting.iter().rev());
+        let place = |seq: &Sequence| {
+            let rank = self.policy.rank(&view, seq).unwrap_or(Rank::LAST);
+            (heads.of_running(seq.class, rank), seq.arrival, seq.id)
+        };
+        let mut places: Vec<Place> = running.map(place).collect();
+        places.sort_unstable();
+        places
+    }
+
+    /// What the policy is told of the step to come.
+    fn demand(&self, now: Micros, room: &Room, held: &Held, prefills: &[Place]) -> StepState {
+        let mut state = StepState::default();
+        let full = self.config.max_num_batched_tokens;
+        let free = Class::ALL.map(|class| room.free_slots(class, held));
+        let latency = |seq: &&Sequence| seq.class == Class::Latency;
+        let begun = self.running.iter().filter(|seq| seq.pending() > 1).filter(latency);
+        let starting = self.waiting.iter().rev().filter(latency);
+        for seq in begun.chain(starting.take(free[Class::Latency.index()] as usize)) {
+            state.add_latency_prefill(seq.tpot.micros(), seq.pending());
+            if state.latency_prefill >= full {
+                break;
+            }
+        }
+        for seq in self.running.iter().filter(|seq| seq.pending() == 1).filter(latency) {
+            state.tighten(seq.tpot.micros());
+        }
+        let pace = state.tightest_tpot.unwrap_or_default();
+        for seq in self.running.iter().filter(|seq| seq.pending() == 1) {
+            let patient = seq.can_wait(now, &self.cost, pace);
+            let of = if patient { &mut state.patient } else { &mut state.steady };
+            of.add(u64::from(seq.known()));
+        }
+        let starts = |class: Class| free[class.index()] > 0 && held.waits(class);
+        state.prefills = !prefills.is_empty() || Class::ALL.into_iter().any(starts);
+        state.prefill_start = self.prefill_start(prefills);
+        state
+    }
+
+    /// Where the first chunk of the next step begins in its sequence.
+    fn prefill_start(&self, prefills: &[Place]) -> u32 {
+        let waits = self.waiting.last().map_or(Rank::LAST, |seq| seq.rank);
+        let first = prefills.first().filter(|(rank, ..)| *rank <= waits);
+        let running = first.and_then(|(_, _, id)| self.running_index(*id).ok());
+        running.map_or(0, |i| self.running[i].computed)
+    }
+
+    /// Chooses `turns` of the patient sequences, those first that were passed over most often; the
+    /// others wait, and are returned in order.
+    fn pass_over(&mut self, now: Micros, state: &StepState, turns: u32) -> Vec<SeqId> {
+        if turns >= state.patient.seqs {
+            return Vec::new();
+        }
+        let pace = state.tightest_tpot.unwrap_or_default();
+        let mut patient: Vec<_> = (0..)
+            .zip(&self.running)
+            .filter(|(_, seq)| seq.pending() == 1 && seq.can_wait(now, &self.cost, pace))
+            .map(|(i, seq)| (Reverse(seq.bypassed), seq.id, i))
+            .collect();
+        patient.sort_unstable();
+        let mut passed = Vec::new();
+        for (_, id, i) in patient.into_iter().skip(turns as usize) {
+            let seq: &mut Sequence = &mut self.running[i];
+            seq.bypassed += 1;
+            passed.push(id);
+        }
+        passed.sort_unstable();
+        passed
+    }
+
+    /// Every running sequence that lacks one token gets it, unless it was passed over.
+    fn plan_decodes(&mut self, now: Micros, passed: &[SeqId], plan: &mut StepPlan) {
         let mut i = 0;
         while let Some(seq) = self.running.get_mut(i) {
+            let decodes = seq.pending() == 1 && passed.binary_search(&seq.id).is_err();
             // In most steps the token has room in the last block.
-            if seq.pending() == 1 && !seq.computed.is_multiple_of(self.config.block_size) {
+            if decodes && !seq.computed.is_multiple_of(self.config.block_size) {
                 plan.chunks.push(seq.advance(1));
-            } else if seq.pending() == 1 {
+            } else if decodes {
                 let id = seq.id;
                 self.plan_chunk(now, id, 1, plan);
                 // Others may have lost their places to it, or it its own.
@@ -85,41 +190,29 @@ impl Scheduler {
         }
     }
 
-    /// Tokens that the policy leaves for longer chunks in this step.
-    fn prefill_budget(&self, now: Micros) -> u32 {
-        let mut state = StepState::default();
-        let (mut decoding, mut prefilling) = (0, None);
-        for seq in &self.running {
-            if seq.computed == seq.known() {
-                state.add_decoding(seq.class, seq.tpot.micros(), u64::from(seq.known()));
-                decoding += 1;
-            } else {
-                prefilling = prefilling.or(Some(seq.computed));
+    /// Chunks of more than one token in the order of the policy: of running sequences, and of
+    /// waiting ones, which start unless somebody had to be preempted.
+    fn plan_prefills(
+        &mut self,
+        now: Micros,
+        prefills: &[Place],
+        mut intake: Intake,
+        mut left: u32,
+        plan: &mut StepPlan,
+    ) {
+        let mut prefills = prefills.iter().peekable();
+        while left > 0 {
+            if !plan.preempted.is_empty() {
+                intake.close();
             }
-        }
-        state.prefill_start = prefilling.unwrap_or(0);
-        let budget = self.policy.token_budget(&self.view(now), &state).max(decoding + 1);
-        budget.min(self.config.max_num_batched_tokens).saturating_sub(decoding)
-    }
-
-    /// Chunks of running sequences that lack more than one token, in the order of the policy.
-    fn plan_prefills(&mut self, now: Micros, left: &mut u32, plan: &mut StepPlan) {
-        let view = self.view(now);
-        let mut order: Vec<_> = self
-            .running
-            .iter()
-            .filter(|seq| seq.pending() > 1)
-            .map(|seq| {
-                let rank = self.policy.rank(&view, seq).unwrap_or(Rank::LAST);
-                (rank, seq.arrival, seq.id)
-            })
-            .collect();
-        order.sort_unstable();
-        for (_, _, id) in order {
-            if *left == 0 {
+            if let Some(len) = intake.start(self, prefills.peek().copied(), left, plan) {
+                left -= len;
+            } else if let Some((_, _, id)) = prefills.next() {
+                left -= self.plan_chunk(now, *id, left, plan);
+                intake.recount(self);
+            } else {
                 break;
             }
-            *left -= self.plan_chunk(now, id, *left, plan);
         }
     }
 
@@ -159,86 +252,13 @@ impl Scheduler {
         true
     }
 
-    /// Starts waiting sequences while slots, blocks and token budget last.
-    fn take_in(&mut self, left: &mut u32, plan: &mut StepPlan) {
-        let mut from_head = 0;
-        let mut committed = self.committed_blocks();
-        while from_head < self.waiting.len().min(BYPASS_WINDOW) {
-            let i = self.waiting.len() - 1 - from_head;
-            match self.may_start(&self.waiting[i], *left, committed) {
-                Ok(shared) => {
-                    committed += self.start(i, shared, left, plan);
-                    self.count_bypass(i);
-                }
-                Err(NotNow::Full) => return,
-                Err(NotNow::TooLarge) if self.waiting[i].bypassed >= MAX_BYPASSES => return,
-                Err(NotNow::TooLarge | NotNow::SiblingFirst) => from_head += 1,
-            }
-        }
-    }
-
-    /// Those nearer the head than place `i` have been overtaken.
-    fn count_bypass(&mut self, i: usize) {
-        for seq in &mut self.waiting[i..] {
-            seq.bypassed = seq.bypassed.saturating_add(1);
-        }
-    }
-
-    /// Whether a waiting sequence can start now, and the sibling and number of blocks that it
-    /// shares then. `committed` blocks are still to be taken by those that run.
-    fn may_start(
-        &self,
-        seq: &Sequence,
-        left: u32,
-        committed: u32,
-    ) -> Result<Option<(SeqId, u32)>, NotNow> {
-        if left == 0 || self.running.len() as u32 >= self.config.slots() {
-            return Err(NotNow::Full);
-        }
-        let shared = self.shareable(seq)?;
-        let have = shared.map_or(0, |(_, blocks)| blocks);
-        let needed = self.config.blocks_for(seq.peak_tokens()) - have;
-        let kept = if self.running.is_empty() { 0 } else { self.config.watermark() };
-        if needed + kept + committed > self.kv.num_free() {
-            return Err(NotNow::TooLarge);
-        }
-        Ok(shared)
-    }
-
-    /// Running sequences of the same request with the same prompt.
-    pub(crate) fn siblings(&self, seq: &Sequence) -> impl Iterator<Item = &Sequence> {
-        let (request, prompt) = (seq.id.request, seq.prompt);
-        let first = match seq.alone {
-            true => self.running.len(),
-            false => self.running.partition_point(|other| other.id.request < request),
-        };
-        self.running[first..]
-            .iter()
-            .take_while(move |other| other.id.request == request)
-            .filter(move |other| other.prompt == prompt)
-    }
-
-    /// The running sibling whose full prompt blocks `seq` can share. A sibling that still computes
-    /// them is waited for.
-    fn shareable(&self, seq: &Sequence) -> Result<Option<(SeqId, u32)>, NotNow> {
-        let blocks = seq.shared_blocks(self.config.block_size);
-        let mut found = Ok(None);
-        for other in self.siblings(seq) {
-            if other.settled >= blocks * self.config.block_size {
-                return Ok(Some((other.id, blocks)));
-            }
-            found = Err(NotNow::SiblingFirst);
-        }
-        found
-    }
-
     /// Blocks that running sequences are still expected to take.
     pub(crate) fn committed_blocks(&self) -> u32 {
         self.running.iter().map(|seq| self.growth(seq)).sum()
     }
 
     /// Blocks that a running sequence is still expected to take: it has those of what is computed.
-    fn growth(&self, seq: &Sequence) -> u32 {
+    pub(crate) fn growth(&self, seq: &Sequence) -> u32 {
         let peak = self.config.blocks_for(seq.peak_tokens());
         peak.saturating_sub(self.config.blocks_for(seq.computed))
     }
@@ -248,42 +268,36 @@ impl Scheduler {
         let held = self.config.blocks_for(seq.computed) + self.growth(seq);
         if seq.alone { held } else { held - seq.shared_blocks(self.config.block_size).min(held) }
     }
-
-    /// Moves the sequence at place `i` of the queue into the running set, with its first chunk.
-    /// Returns how many blocks it is still expected to take.
-    fn start(
-        &mut self,
-        i: usize,
-        shared: Option<(SeqId, u32)>,
-        left: &mut u32,
-        plan: &mut StepPlan,
-    ) -> u32 {
-        let mut seq = self.waiting.remove(i);
-        self.policy.observe(&seq, Change::Started);
-        if let Some((sibling, blocks)) = shared {
-            self.kv.share(sibling, seq.id, blocks);
-            seq.computed = blocks * self.config.block_size;
-            seq.settled = seq.computed;
-        }
-        let len = seq.pending().min(*left);
-        let grown = self.kv.grow(seq.id, seq.computed + len);
-        assert!(grown.is_ok(), "its whole peak was free");
-        plan.chunks.push(seq.advance(len));
-        *left -= len;
-        let place = self.running_index(seq.id).unwrap_or_else(|place| place);
-        self.running.insert(place, seq);
-        self.growth(&seq)
-    }
 }
 
 impl StepState {
-    /// Counts a sequence that decodes with `context_tokens` in its context.
-    pub(crate) fn add_decoding(&mut self, class: Class, tpot: Option<Micros>, context_tokens: u64) {
-        self.decode_seqs += 1;
+    /// Latency work, promised `tpot`, has `tokens` to prefill.
+    pub(crate) fn add_latency_prefill(&mut self, tpot: Option<Micros>, tokens: u32) {
+        self.latency_prefill = self.latency_prefill.saturating_add(tokens);
+        self.tighten(tpot);
+    }
+
+    /// Latency work is inside that was promised `tpot`.
+    pub(crate) fn tighten(&mut self, tpot: Option<Micros>) {
+        self.tightest_tpot = self.tightest_tpot.into_iter().chain(tpot).min();
+    }
+}
+
+impl Decoding {
+    /// Counts a sequence with `context_tokens` in its context.
+    pub(crate) const fn add(&mut self, context_tokens: u64) {
+        self.seqs += 1;
         self.context_tokens += context_tokens;
-        if class == Class::Latency {
-            self.tightest_tpot = self.tightest_tpot.into_iter().chain(tpot).min();
-        }
+    }
+
+    /// Takes it off again. What by turns was read is known to no more than a token a step, so the
+    /// last one takes all.
+    pub(crate) fn remove(&mut self, context_tokens: u64) {
+        self.seqs -= 1;
+        self.context_tokens = match self.seqs {
+            0 => 0,
+            _ => self.context_tokens.saturating_sub(context_tokens),
+        };
     }
 }
 
@@ -292,7 +306,7 @@ mod tests {
     use alloc::vec;
 
     use super::*;
-    use crate::class::{ClassConfig, ClassTable, Slo};
+    use crate::class::{ClassConfig, ClassTable};
     use crate::cost::CostModel;
     use crate::plan::{Chunk, SeqOutcome};
     use crate::policy;
@@ -309,7 +323,7 @@ mod tests {
     };
 
     fn scheduler(num_blocks: u32) -> Scheduler {
-        let class = ClassConfig { slo: Slo::default(), max_waiting: 10, safety_permille: None };
+        let class = ClassConfig { max_waiting: 10, ..ClassConfig::default() };
         let config = SchedulerConfig {
             num_blocks,
             block_size: 4,

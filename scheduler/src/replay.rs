@@ -1,9 +1,14 @@
 //! The scheduler's state replayed forward, from event to event.
 //!
-//! The same rules as in `planner.rs` (decodes first, then chunks in order, a head that waits for a
-//! slot and for the blocks of its peak), but time comes from the cost model and lengths from their
-//! predictions. Between two events (a prefill ends, a sequence finishes) steps differ only in the
-//! growing context, so they are one closed form: n sequences take at most about 2n events.
+//! The same rules as in `planner.rs` and `intake.rs` (decodes first, then chunks in order, somebody
+//! who waits for a slot and for the blocks of its peak), but time comes from the cost model and
+//! lengths from their predictions. Between two events (a prefill ends, a sequence finishes) steps
+//! differ only in the growing context, so they are one closed form: n sequences take at most about
+//! 2n events.
+//!
+//! Where bulk work decodes by turns, it runs on a clock of its own: each step moves it on by the
+//! share of those that go, and a sequence ends when it has moved on by as many turns as it has
+//! tokens to come. Off by no more than a round of turns, this too is one closed form.
 //! Left out: preemption, and that who starts after all siblings have ended finds no prompt to
 //! share.
 
@@ -11,49 +16,24 @@ use alloc::collections::{BTreeMap, BinaryHeap};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
+use crate::class::Class;
 use crate::columns::within_horizon;
-use crate::cost::StepLoad;
 use crate::delays::steps;
-use crate::planner::BYPASS_WINDOW;
-use crate::policy::{SchedulerPolicy, StepState, View};
-use crate::segments::{Gap, Segment, Segments, State};
+use crate::queues::Queues;
+use crate::rules::Rules;
+use crate::segments::{Gap, Segment, Segments, State, TURN};
 use crate::time::Micros;
-
-/// What decides the shape of steps: the scheduler's limits, cost model and policy.
-#[derive(Clone, Copy)]
-pub(crate) struct Rules<'a> {
-    pub(crate) view: View<'a>,
-    pub(crate) policy: &'a dyn SchedulerPolicy,
-}
-
-impl Rules<'_> {
-    /// The tokens that the policy leaves for prefill in a step like those from `time` on, whose
-    /// first chunk begins at position `start`; at least one.
-    pub(crate) fn prefill_budget(&self, time: Micros, state: &State, start: u32) -> u32 {
-        let step = StepState {
-            decode_seqs: state.decode_seqs,
-            context_tokens: state.context_tokens,
-            tightest_tpot: state.tightest_tpot.micros(),
-            prefill_start: start,
-        };
-        let view = View { now: time, ..self.view };
-        let budget = self.policy.token_budget(&view, &step);
-        budget.min(view.config.max_num_batched_tokens).saturating_sub(state.decode_seqs).max(1)
-    }
-
-    /// A sequence with a peak of `blocks` finds room in `state`. One that runs alone always does.
-    pub(crate) fn has_blocks(&self, state: &State, blocks: u32) -> bool {
-        let config = self.view.config;
-        let kept = config.num_blocks - config.watermark();
-        state.running == 0 || state.used_blocks.saturating_add(blocks) <= kept
-    }
-}
 
 /// A sequence as the replay sees it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Item {
+    pub(crate) class: Class,
     /// The gap promised to it, if it is latency work.
     pub(crate) gap: Gap,
+    /// It decodes by turns if the policy rations.
+    pub(crate) patient: bool,
+    /// It runs: it has its slot and its blocks.
+    pub(crate) running: bool,
     /// Tokens in the cache.
     pub(crate) done: u32,
     /// Tokens still to compute before the next one is sampled; zero if it decodes.
@@ -66,6 +46,8 @@ pub(crate) struct Item {
     pub(crate) leader: Option<u32>,
     /// It decodes, and yet has no token: one token of its prompt is left.
     pub(crate) begins: bool,
+    /// Steps in a row in which it has waited for its turn.
+    pub(crate) passed: u8,
 }
 
 impl Item {
@@ -94,25 +76,19 @@ pub(crate) struct Fate {
     pub(crate) leftover: u32,
 }
 
-/// Items in order: first those that decode, then those that run but still prefill, then those that
-/// wait, next one first.
+/// Items in order: first those that decode, then those that have a prompt to compute, next one
+/// first.
 pub(crate) struct Replay<'a> {
     rules: Rules<'a>,
     items: &'a [Item],
-    /// Items in the order in which they get their slots.
-    order: Vec<u32>,
-    /// Of this order, those before this place hold a slot (less the finished ones).
-    started: usize,
-    /// The place of the item whose prefill is next, and how much of it is done in the replay.
-    head: usize,
-    progress: u32,
-    /// The item that prefills as the step begins, and its tokens in the cache.
-    underway: (u32, u32),
+    /// Those with a prompt to compute.
+    queues: Queues,
     now: Segment,
     /// Some item begins in the first step.
     begins: bool,
-    /// Finish steps of decoding items, above the item's number.
-    finishing: BinaryHeap<Reverse<u64>>,
+    /// When decoding items finish, above the item's number: steps, and turns of the patient ones.
+    finishing: BinaryHeap<Reverse<(u64, u32)>>,
+    turning: BinaryHeap<Reverse<(u64, u32)>>,
     /// Promised gaps of decoding latency work, with their counts.
     gaps: BTreeMap<Micros, u32>,
     fates: Vec<Fate>,
@@ -120,30 +96,31 @@ pub(crate) struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    /// `decoding` items decode and `running` (those included) hold a slot; `used_blocks` are what
-    /// the running ones hold or are expected to take.
+    /// `decoding` items decode; `used_blocks` are what the running ones hold or are expected to
+    /// take.
     pub(crate) fn new(
         rules: Rules<'a>,
         items: &'a [Item],
         decoding: usize,
-        running: usize,
         used_blocks: u32,
     ) -> Replay<'a> {
         let time = rules.view.now;
-        let state = State { running: running as u32, used_blocks, ..State::default() };
+        let mut state = State { used_blocks, ..State::default() };
+        for item in items {
+            state.held.inside[item.class.index()] += 1;
+            if item.running {
+                state.held.start(item.class, item.blocks);
+            }
+        }
+        let slots = items.len().min(rules.view.config.slots() as usize);
         let mut replay = Replay {
             rules,
             items,
-            order: (0..items.len() as u32).collect(),
-            started: running,
-            head: decoding,
-            progress: 0,
-            underway: (u32::MAX, 0),
+            queues: Queues::new(items, decoding),
             now: Segment { time, state, ..Segment::default() },
             begins: items[..decoding].iter().any(|item| item.begins),
-            finishing: BinaryHeap::with_capacity(
-                items.len().min(rules.view.config.slots() as usize),
-            ),
+            finishing: BinaryHeap::with_capacity(slots),
+            turning: BinaryHeap::new(),
             gaps: BTreeMap::new(),
             fates: alloc::vec![Fate::default(); items.len()],
             segments: Segments::with_capacity(2 * items.len().min(256) + 1),
@@ -151,24 +128,38 @@ impl<'a> Replay<'a> {
         for i in 0..decoding {
             replay.begin_decode(i);
         }
+        replay.credit_turns();
         replay
+    }
+
+    /// Who has waited for a turn already gets it so much sooner.
+    fn credit_turns(&mut self) {
+        let turns = self.rules.turns(&self.now, self.items, &self.queues);
+        let rate = self.now.state.turn_rate(turns);
+        let items = self.items;
+        let credit = |Reverse((finish, i)): Reverse<(u64, u32)>| {
+            let passed = u64::from(items[i as usize].passed) * rate;
+            Reverse((finish - passed.min(TURN - 1), i))
+        };
+        self.turning = core::mem::take(&mut self.turning).into_iter().map(credit).collect();
     }
 
     /// Runs until everybody has finished.
     pub(crate) fn run(mut self) -> (Vec<Fate>, Segments) {
         loop {
-            let goes_on = self.head < self.items.len() || !self.finishing.is_empty();
+            let goes_on =
+                !self.queues.is_empty() || !self.finishing.is_empty() || !self.turning.is_empty();
             if goes_on {
                 self.segments.push(&self.now);
             } else {
                 self.segments.push_always(&self.now);
             }
-            if self.head_may_run() {
-                self.prefill();
-            } else if let Some(event) = self.next_event() {
-                self.advance(event - self.now.step, &Prefill::default());
+            if let Some(i) = self.next_prefill() {
+                self.prefill(i);
             } else {
-                break;
+                let turns = self.rules.turns(&self.now, self.items, &self.queues);
+                let Some(steps) = self.steps_to_event(turns) else { break };
+                self.advance(steps, turns, &Prefill::default());
             }
             self.begin();
             self.retire();
@@ -181,10 +172,16 @@ impl<'a> Replay<'a> {
         within_horizon(self.now.time.minus(self.rules.view.now).0)
     }
 
-    /// The step after which somebody who decodes finishes, or the first one if somebody begins.
-    fn next_event(&self) -> Option<u32> {
-        let finish = self.finishing.peek().map(|Reverse(packed)| (packed >> 32) as u32);
-        if self.begins { finish.map(|finish| finish.min(1)) } else { finish }
+    /// Steps until somebody who decodes finishes, or one if somebody begins.
+    fn steps_to_event(&self, turns: u32) -> Option<u32> {
+        let finish = self.finishing.peek().map(|Reverse((step, _))| *step as u32 - self.now.step);
+        let rate = self.now.state.turn_rate(turns).max(1);
+        let turning = self.turning.peek().map(|Reverse((turn, _))| {
+            let left = turn.saturating_sub(self.now.turn).max(1);
+            u32::try_from(left.div_ceil(rate)).unwrap_or(u32::MAX)
+        });
+        let next = finish.into_iter().chain(turning).min();
+        if self.begins { next.map(|next| next.min(1)) } else { next }
     }
 
     /// After the first step: those who had no token have one now.
@@ -200,113 +197,116 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// The head holds a slot, or somebody takes one now: the first of the next few that can, who
-    /// becomes the head.
-    fn head_may_run(&mut self) -> bool {
-        if self.head < self.started {
-            return true;
-        }
-        if self.now.state.running >= self.rules.view.config.slots() {
-            return false;
-        }
-        let window = &self.order[self.head..];
-        let window = &window[..window.len().min(BYPASS_WINDOW)];
-        let Some(chosen) = window.iter().position(|i| self.may_start(*i as usize)) else {
-            return false;
+    /// Who computes a part of its prompt next: the first in order who holds a slot, or can take
+    /// one now and does.
+    fn next_prefill(&mut self) -> Option<usize> {
+        let (rules, items, state) = (&self.rules, self.items, &self.now.state);
+        let fates = &self.fates;
+        let open = Class::ALL.map(|class| rules.room.free_slots(class, &state.held) > 0);
+        let computed = |progress: &[u32], leader: u32, needed: u32| {
+            let leader = leader as usize;
+            items[leader].done + progress[leader] >= needed || fates[leader].first_step > 0
         };
-        self.order[self.head..=self.head + chosen].rotate_right(1);
-        let i = self.head_item();
-        let state = &mut self.now.state;
-        state.running += 1;
-        state.used_blocks = state.used_blocks.saturating_add(self.items[i].blocks);
-        self.fates[i].start = self.elapsed();
-        self.started = self.head + 1;
-        true
-    }
-
-    /// Whether an item has its blocks, and the prompt that it shares.
-    fn may_start(&self, i: usize) -> bool {
-        let item = &self.items[i];
-        let computed = |leader: u32| {
-            let underway = self.underway.0 == leader && self.underway.1 >= item.done;
-            underway || self.fates[leader as usize].first_step > 0
+        let may_start = |progress: &[u32], i: usize| {
+            let item = &items[i];
+            item.leader.is_none_or(|leader| computed(progress, leader, item.done))
+                && rules.has_blocks(state, item.class, item.blocks)
         };
-        item.leader.is_none_or(computed) && self.rules.has_blocks(&self.now.state, item.blocks)
+        let (i, starts) = self.queues.next(open, may_start)?;
+        if starts {
+            let item = &items[i];
+            let state = &mut self.now.state;
+            state.held.start(item.class, item.blocks);
+            state.used_blocks = state.used_blocks.saturating_add(item.blocks);
+            self.fates[i].start = self.elapsed();
+        }
+        Some(i)
     }
 
-    fn head_item(&self) -> usize {
-        self.order[self.head] as usize
-    }
-
-    /// Either several full chunks of the head, or one step that completes it and perhaps others.
-    fn prefill(&mut self) {
-        let i = self.head_item();
+    /// Either several full chunks of item `i`, or one step that completes it and perhaps others.
+    fn prefill(&mut self, i: usize) {
         let item = self.items[i];
-        let start = item.done + self.progress;
-        self.underway = (i as u32, start);
-        let budget = self.rules.prefill_budget(self.now.time, &self.now.state, start);
-        let left = item.todo - self.progress;
+        let start = item.done + self.queues.progress[i];
+        let (turns, budget) = self.rules.shape(&self.now, self.items, &self.queues, start);
+        let left = item.todo - self.queues.progress[i];
         if left > budget {
             let mut steps = (left - 1) / budget;
-            if let Some(event) = self.next_event() {
-                steps = steps.min(event - self.now.step);
+            if let Some(event) = self.steps_to_event(turns) {
+                steps = steps.min(event);
             }
-            self.progress += steps * budget;
+            self.queues.progress[i] += steps * budget;
             let span = span(start, start + steps * budget);
-            self.advance(steps, &Prefill { tokens: budget, span, ..Prefill::default() });
+            let prefill = Prefill { tokens: budget, span, ..Prefill::default() };
+            self.advance(steps, turns, &prefill);
         } else {
-            self.complete_prefills(budget);
+            self.complete_prefills(i, turns, budget);
         }
     }
 
-    fn complete_prefills(&mut self, budget: u32) {
+    fn complete_prefills(&mut self, mut i: usize, turns: u32, budget: u32) {
         let (mut left, mut prefill) = (budget, Prefill::default());
-        let first = self.head;
-        while left > 0 && self.head_may_run() {
-            let i = self.head_item();
+        let mut completed = Vec::new();
+        let mut begun = None;
+        loop {
             let item = self.items[i];
-            let len = (item.todo - self.progress).min(left);
-            let start = item.done + self.progress;
+            let start = item.done + self.queues.progress[i];
+            let len = (item.todo - self.queues.progress[i]).min(left);
             prefill.add(start, len);
             left -= len;
-            self.progress += len;
-            if self.progress < item.todo {
+            if start + len < item.done + item.todo {
+                begun = Some((i, len));
                 break;
             }
             self.fates[i].leftover = left;
-            self.head += 1;
-            self.progress = 0;
+            self.queues.complete(i);
+            completed.push(i);
+            if left == 0 {
+                break;
+            }
+            let Some(next) = self.next_prefill() else { break };
+            i = next;
         }
-        self.advance(1, &prefill);
-        for place in first..self.head {
-            let i = self.order[place] as usize;
+        self.advance(1, turns, &prefill);
+        if let Some((i, len)) = begun {
+            self.queues.progress[i] += len;
+        }
+        for i in completed {
             self.fates[i].first = self.elapsed();
             self.fates[i].first_step = steps(self.now.step);
             self.begin_decode(i);
         }
     }
 
-    /// `steps` equal steps with the same prefill work each; its spans are those of all of them.
-    fn advance(&mut self, steps: u32, prefill: &Prefill) {
+    /// `steps` equal steps with so many turns and the same prefill work each; its spans are those
+    /// of all of them.
+    fn advance(&mut self, steps: u32, turns: u32, prefill: &Prefill) {
         let state = &mut self.now.state;
-        let load = StepLoad {
-            decode_seqs: state.decode_seqs + prefill.singles,
-            context_tokens: state.context_tokens + prefill.single_context,
-            prefill_tokens: prefill.tokens,
-            prefill_span: prefill.span,
-        };
-        self.now.time = self.now.time.plus(self.rules.view.cost.steps(steps, &load));
+        let mut load = state.load(turns);
+        load.decode_seqs += prefill.singles;
+        load.context_tokens += prefill.single_context;
+        load.prefill_tokens = prefill.tokens;
+        load.prefill_span = prefill.span;
+        let growth = state.growth(turns) + u64::from(prefill.singles);
+        let took = self.rules.view.cost.growing_steps(steps, &load, growth);
+        self.now.time = self.now.time.plus(took);
         self.now.step += steps;
-        state.context_tokens += u64::from(state.decode_seqs) * u64::from(steps);
+        self.now.turn += u64::from(steps) * state.turn_rate(turns);
+        state.steady.context_tokens += u64::from(state.steady.seqs) * u64::from(steps);
+        state.patient.context_tokens += u64::from(turns) * u64::from(steps);
     }
 
     fn begin_decode(&mut self, i: usize) {
         let item = &self.items[i];
-        let finish = self.now.step + item.decode_steps();
-        self.finishing.push(Reverse(u64::from(finish) << 32 | i as u64));
         let state = &mut self.now.state;
-        state.decode_seqs += 1;
-        state.context_tokens += item.decode_context();
+        if item.patient {
+            let finish = self.now.turn + u64::from(item.decode_steps()) * TURN;
+            self.turning.push(Reverse((finish, i as u32)));
+            state.patient.add(item.decode_context());
+            return;
+        }
+        let finish = u64::from(self.now.step + item.decode_steps());
+        self.finishing.push(Reverse((finish, i as u32)));
+        state.steady.add(item.decode_context());
         if let Some(tpot) = item.gap.micros() {
             *self.gaps.entry(tpot).or_default() += 1;
             state.tightest_tpot = state.tightest_tpot.tighter(item.gap);
@@ -315,21 +315,24 @@ impl<'a> Replay<'a> {
 
     /// Ends the items whose last token has come.
     fn retire(&mut self) {
-        while let Some(Reverse(packed)) = self.finishing.peek().copied() {
-            let (finish, i) = ((packed >> 32) as u32, packed as u32 as usize);
-            if finish > self.now.step {
+        while let Some(Reverse((finish, i))) = self.turning.peek().copied() {
+            if finish > self.now.turn {
+                break;
+            }
+            self.turning.pop();
+            let context = self.end(i as usize);
+            self.now.state.patient.remove(context);
+        }
+        while let Some(Reverse((finish, i))) = self.finishing.peek().copied() {
+            if finish > u64::from(self.now.step) {
                 break;
             }
             self.finishing.pop();
-            let item = &self.items[i];
-            self.fates[i].last = self.elapsed();
-            self.fates[i].last_step = steps(self.now.step);
+            let context = self.end(i as usize);
             let state = &mut self.now.state;
-            state.decode_seqs -= 1;
-            state.running -= 1;
-            state.used_blocks = state.used_blocks.saturating_sub(item.blocks);
-            state.context_tokens -= item.decode_context() + u64::from(item.decode_steps());
-            if let Some(tpot) = item.gap.micros() {
+            state.steady.remove(context);
+            let gap = self.items[i as usize].gap;
+            if let Some(tpot) = gap.micros() {
                 let count = self.gaps.get_mut(&tpot).expect("counted when it began to decode");
                 *count -= 1;
                 if *count == 0 {
@@ -338,6 +341,17 @@ impl<'a> Replay<'a> {
                 }
             }
         }
+    }
+
+    /// The last token of item `i` has come. Returns the context that it leaves.
+    fn end(&mut self, i: usize) -> u64 {
+        let item = &self.items[i];
+        self.fates[i].last = self.elapsed();
+        self.fates[i].last_step = steps(self.now.step);
+        let state = &mut self.now.state;
+        state.held.end(item.class, item.blocks);
+        state.used_blocks = state.used_blocks.saturating_sub(item.blocks);
+        item.decode_context() + u64::from(item.decode_steps())
     }
 }
 

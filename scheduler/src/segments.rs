@@ -1,13 +1,16 @@
 //! The steps to come: the state of the device at each event, and the time at which it happens.
 //!
-//! Three columns, because they are read apart: steps to find a step, times to find a moment, states
+//! Columns, because they are read apart: steps to find a step, times to find a moment, states
 //! for the few segments that a candidate meets. Events that follow each other closely in the far
 //! future are one segment: a forecast is not more exact than a part of the time it looks ahead, and
 //! so the number of segments stays bounded however long the queue is.
 
 use alloc::vec::Vec;
 
-use crate::cost::CostModel;
+use crate::class::Class;
+use crate::cost::{CostModel, StepLoad};
+use crate::policy::{Decoding, StepState};
+use crate::room::Held;
 use crate::time::Micros;
 
 /// An event opens a segment if it is further from the last one than this part of the steps until
@@ -19,18 +22,53 @@ const PER_DISTANCE: u64 = 128;
 pub(crate) struct Segment {
     pub(crate) step: u32,
     pub(crate) time: Micros,
+    /// Turns that patient sequences have had so far.
+    pub(crate) turn: u64,
     pub(crate) state: State,
 }
 
 /// What runs, and what it holds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct State {
-    pub(crate) context_tokens: u64,
-    pub(crate) decode_seqs: u32,
-    pub(crate) running: u32,
+    /// Sequences that decode in each step, and those that do by turns if the policy rations.
+    pub(crate) steady: Decoding,
+    pub(crate) patient: Decoding,
     pub(crate) used_blocks: u32,
     /// The tightest gap promised to decoding latency work.
     pub(crate) tightest_tpot: Gap,
+    pub(crate) held: Held,
+}
+
+/// One turn of a patient sequence: a token. Parts of it count.
+pub(crate) const TURN: u64 = 1 << 20;
+
+impl State {
+    /// What the policy is told of the decoding part.
+    pub(crate) fn step(&self) -> StepState {
+        StepState {
+            steady: self.steady,
+            patient: self.patient,
+            tightest_tpot: self.tightest_tpot.micros(),
+            ..StepState::default()
+        }
+    }
+
+    /// The decoding part of a step with so many turns.
+    pub(crate) fn load(&self, turns: u32) -> StepLoad {
+        let Decoding { seqs, context_tokens } = self.step().decoding(turns);
+        StepLoad { decode_seqs: seqs, context_tokens, ..StepLoad::default() }
+    }
+
+    /// By how much the context that is read grows in a step with so many turns.
+    pub(crate) fn growth(&self, turns: u32) -> u64 {
+        let (turns, patient) = (u64::from(turns), u64::from(self.patient.seqs.max(1)));
+        u64::from(self.steady.seqs) + turns * turns / patient
+    }
+
+    /// How far each patient sequence comes in a step with so many turns.
+    pub(crate) fn turn_rate(&self, turns: u32) -> u64 {
+        u64::from(turns) * TURN / u64::from(self.patient.seqs.max(1))
+    }
 }
 
 /// A promised gap between tokens in 32 bits (71 minutes at most), or none.
@@ -60,6 +98,10 @@ pub(crate) struct Load {
     pub(crate) start: u32,
     pub(crate) first: u32,
     pub(crate) finish: u32,
+    /// Steps in which it decodes: fewer than from first to finish, if it waits for turns.
+    pub(crate) steps: u32,
+    pub(crate) class: Class,
+    pub(crate) patient: bool,
     pub(crate) slots: u32,
     pub(crate) blocks: u32,
     pub(crate) context_tokens: u64,
@@ -96,6 +138,7 @@ impl StepCost {
 pub(crate) struct Segments {
     steps: Vec<u32>,
     times: Vec<Micros>,
+    turns: Vec<u64>,
     states: Vec<State>,
 }
 
@@ -105,13 +148,14 @@ impl Segments {
         Segments {
             steps: alloc::vec![0],
             times: alloc::vec![base],
+            turns: alloc::vec![0],
             states: alloc::vec![State::default()],
         }
     }
 
     /// Most sequences that run at once.
     pub(crate) fn peak_running(&self) -> u32 {
-        self.states.iter().map(|state| state.running).max().unwrap_or(0)
+        self.states.iter().map(|state| state.held.running()).max().unwrap_or(0)
     }
 
     /// None yet; the first one has to be pushed.
@@ -119,6 +163,7 @@ impl Segments {
         Segments {
             steps: Vec::with_capacity(events),
             times: Vec::with_capacity(events),
+            turns: Vec::with_capacity(events),
             states: Vec::with_capacity(events),
         }
     }
@@ -136,6 +181,7 @@ impl Segments {
     pub(crate) fn push_always(&mut self, segment: &Segment) {
         self.steps.push(segment.step);
         self.times.push(segment.time);
+        self.turns.push(segment.turn);
         self.states.push(segment.state);
     }
 
@@ -177,8 +223,36 @@ impl Segments {
             }
             _ => {
                 let state = &self.states[at];
-                time.plus(cost.decode(state.decode_seqs, state.context_tokens, steps))
+                time.plus(cost.steps(steps, &state.load(state.patient.seqs)))
             }
+        }
+    }
+
+    /// The step in which a patient sequence that begins to decode at `step` has had `turns` turns.
+    pub(crate) fn step_after(&self, step: u32, turns: u32) -> u32 {
+        let turn = self.turn_of(step) + u64::from(turns) * TURN;
+        let at = self.turns.partition_point(|begins| *begins <= turn).max(1) - 1;
+        let more = turn - self.turns[at];
+        let steps = match self.turns.get(at + 1) {
+            Some(next) => {
+                let (whole, steps) = (next - self.turns[at], self.steps[at + 1] - self.steps[at]);
+                (more * u64::from(steps)).div_ceil(whole)
+            }
+            None => more.div_ceil(TURN),
+        };
+        self.steps[at].saturating_add(u32::try_from(steps).unwrap_or(u32::MAX))
+    }
+
+    /// The turns that patient sequences have had when `step` begins.
+    fn turn_of(&self, step: u32) -> u64 {
+        let at = self.steps.partition_point(|begins| *begins <= step).max(1) - 1;
+        let (turn, steps) = (self.turns[at], u64::from(step - self.steps[at]));
+        match self.steps.get(at + 1) {
+            Some(next) => {
+                let whole = self.turns[at + 1] - turn;
+                turn + whole * steps / u64::from((next - self.steps[at]).max(1))
+            }
+            None => turn + steps * TURN,
         }
     }
 
@@ -187,18 +261,23 @@ impl Segments {
         self.split(cost, [load.start, load.first, load.finish]);
         let place = |step| self.steps.partition_point(|begins| *begins < step);
         let [start, first, finish] = [load.start, load.first, load.finish].map(place);
+        let class = load.class.index();
+        for state in &mut self.states[..finish] {
+            state.held.inside[class] += load.slots;
+        }
         for state in &mut self.states[start..finish] {
-            state.running += load.slots;
+            state.held.running[class] += load.slots;
+            state.held.blocks[class] = state.held.blocks[class].saturating_add(load.blocks);
             state.used_blocks = state.used_blocks.saturating_add(load.blocks);
         }
         for state in &mut self.states[first..finish] {
-            state.decode_seqs += load.slots;
-            state.context_tokens += load.context_tokens;
+            let of = if load.patient { &mut state.patient } else { &mut state.steady };
+            of.seqs += load.slots;
+            of.context_tokens += load.context_tokens;
             state.tightest_tpot = state.tightest_tpot.tighter(load.tightest_tpot);
         }
-        let steps = load.finish - load.first;
         for (time, step) in self.times[first..].iter_mut().zip(&self.steps[first..]) {
-            let decoded = (step - load.first).min(steps);
+            let decoded = (step - load.first).min(load.steps);
             let more = u64::from(load.step_cost.times(decoded)) + load.prefill.0;
             *time = Micros(time.0.saturating_add(more));
         }
@@ -217,21 +296,27 @@ impl Segments {
             let before = after.saturating_sub(1);
             let mut state = self.states[before];
             let passed = u64::from(step - self.steps[before]);
-            state.context_tokens += u64::from(state.decode_seqs) * passed;
-            new[count] = (after, Segment { step, time: self.time_of(cost, step), state });
+            for decoding in [&mut state.steady, &mut state.patient] {
+                decoding.context_tokens += u64::from(decoding.seqs) * passed;
+            }
+            let (time, turn) = (self.time_of(cost, step), self.turn_of(step));
+            new[count] = (after, Segment { step, time, turn, state });
             count += 1;
         }
         let mut end = self.steps.len();
         self.steps.resize(end + count, 0);
         self.times.resize(end + count, Micros(0));
+        self.turns.resize(end + count, 0);
         self.states.resize(end + count, State::default());
         for (i, (after, segment)) in new[..count].iter().enumerate().rev() {
             let shift = i + 1;
             self.steps.copy_within(*after..end, after + shift);
             self.times.copy_within(*after..end, after + shift);
+            self.turns.copy_within(*after..end, after + shift);
             self.states.copy_within(*after..end, after + shift);
             let place = after + shift - 1;
             (self.steps[place], self.times[place]) = (segment.step, segment.time);
+            self.turns[place] = segment.turn;
             self.states[place] = segment.state;
             end = *after;
         }

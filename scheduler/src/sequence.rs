@@ -3,7 +3,8 @@
 use crate::class::Class;
 use crate::cost::CostModel;
 use crate::plan::Chunk;
-use crate::policy::Rank;
+use crate::planner::Place;
+use crate::policy::{MAX_PASSES, Rank};
 use crate::request::{Deadline, OutputLength, Request, SeqId};
 use crate::segments::Gap;
 use crate::time::{MaybeMicros, Micros};
@@ -46,7 +47,8 @@ pub struct Sequence {
     pub first_token: MaybeMicros,
     /// How often it lost its blocks.
     pub preemptions: u8,
-    /// How often a sequence behind it was taken in before it because it did not fit, up to 255.
+    /// How often others went before it, up to 255: while it waits, because it did not fit; while it
+    /// decodes, in steps in a row in which it waited for its turn.
     pub bypassed: u8,
     /// Its place among those that wait, as of the last plan.
     pub rank: Rank,
@@ -76,6 +78,11 @@ impl Sequence {
             bypassed: 0,
             rank: Rank::LAST,
         }
+    }
+
+    /// Its place in the queue for prefill, by its rank of the last plan.
+    pub(crate) const fn place(&self) -> Place {
+        (self.rank, self.arrival, self.id)
     }
 
     /// When its tokens are due.
@@ -149,6 +156,7 @@ impl Sequence {
     pub(crate) fn advance(&mut self, len: u32) -> Chunk {
         let start = self.computed;
         self.computed += len;
+        self.bypassed = 0;
         Chunk { seq: self.id, start, len, sample: self.pending() == 0 }
     }
 
@@ -161,6 +169,26 @@ impl Sequence {
             after.first_token.get_or_insert(end);
         }
         (after.generated < after.output.max).then_some(after)
+    }
+
+    /// It is bulk work that was promised no gap: it may decode by turns.
+    pub(crate) fn is_patient(&self) -> bool {
+        self.class == Class::Throughput && self.tpot == Gap::default()
+    }
+
+    /// Whether it may be passed over in a step of at most `pace`: nobody has to wait longer than
+    /// [`MAX_PASSES`] steps, nor so long that its last token, which can still come in time, would
+    /// be late if every later step took as long.
+    pub(crate) fn can_wait(&self, now: Micros, cost: &CostModel, pace: Micros) -> bool {
+        if !self.is_patient() || self.bypassed >= MAX_PASSES {
+            return false;
+        }
+        self.last_due.get().is_none_or(|due| {
+            let left = self.remaining();
+            let soonest = now.plus(cost.decode(1, u64::from(self.known()), left));
+            let paced = now.plus(Micros(pace.0.saturating_mul(u64::from(left) + 1)));
+            paced <= due || soonest > due
+        })
     }
 
     /// Its blocks are gone: everything known has to be computed again.

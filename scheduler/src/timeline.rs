@@ -10,10 +10,12 @@ use alloc::vec::Vec;
 use crate::class::Class;
 use crate::columns::{Columns, within_horizon};
 use crate::lean;
+use crate::planner::Heads;
 use crate::policy::Rank;
 use crate::promise::{Kind, Limits, Margins, Promise};
-use crate::replay::{Fate, Item, Replay, Rules};
+use crate::replay::{Fate, Item, Replay};
 use crate::request::RequestId;
+use crate::rules::Rules;
 use crate::scheduler::Scheduler;
 use crate::segments::{Gap, Segments};
 use crate::sequence::Sequence;
@@ -32,6 +34,8 @@ pub(crate) struct Entry {
     pub(crate) todo: u32,
     /// Prefill tokens to spare in the step that completes its prefill; those behind it use them.
     pub(crate) leftover: u32,
+    /// It runs already: it does not wait for a slot.
+    pub(crate) holds_slot: bool,
     /// Where its reservation lies in the ledger, as of the installation.
     pub(crate) slot: u32,
     pub(crate) kind: Kind,
@@ -41,10 +45,11 @@ pub(crate) struct Entry {
 #[derive(Clone, Debug)]
 pub struct Timeline {
     pub(crate) base: Micros,
-    /// Of the entries, the first ones decode, the next ones (up to `fixed`) run already and cannot
-    /// be overtaken, the rest waits, next one first.
+    /// Of the entries, the first ones decode; the rest has a prompt to compute, next one first.
     pub(crate) decoding: usize,
-    pub(crate) fixed: usize,
+    /// Behind the last of those that runs already, by class: it is overtaken by the other class
+    /// only.
+    pub(crate) running_until: [usize; 2],
     pub(crate) columns: Columns,
     pub(crate) entries: Vec<Entry>,
     /// First and last token of each entry without delays by insertions since the build.
@@ -73,7 +78,7 @@ impl Timeline {
         Timeline {
             base,
             decoding: 0,
-            fixed: 0,
+            running_until: [0; 2],
             columns: Columns::default(),
             entries: Vec::new(),
             built: Vec::new(),
@@ -94,13 +99,13 @@ impl Timeline {
         let sequences = scheduler.running.len() + scheduler.waiting.len();
         line.entries = lean::with_room(sequences);
         let mut found = Found::with_capacity(sequences);
-        line.collect_running(scheduler, &mut found);
-        line.collect_waiting(scheduler, &mut found);
+        let prefilling = line.collect_decoding(scheduler, &mut found);
+        line.collect_prefilling(scheduler, prefilling, &mut found);
         line.counts = scheduler.policy.state();
         line.held_blocks = scheduler.kv.num_blocks() - scheduler.kv.num_free();
         let used = (line.held_blocks + scheduler.committed_blocks()).saturating_sub(found.freed);
-        let rules = Rules { view: scheduler.view(base), policy: &*scheduler.policy };
-        let replay = Replay::new(rules, &found.items, line.decoding, line.fixed, used);
+        let rules = Rules::new(scheduler.view(base), &*scheduler.policy);
+        let replay = Replay::new(rules, &found.items, line.decoding, used);
         let (fates, segments) = replay.run();
         line.segments = segments;
         line.take_fates(&fates, &found.promises);
@@ -108,9 +113,9 @@ impl Timeline {
         line
     }
 
-    /// Entries of running sequences as they will be after the step in flight. One whose last token
-    /// it brings is left out.
-    fn collect_running(&mut self, scheduler: &Scheduler, found: &mut Found) {
+    /// Entries of sequences that will decode after the step in flight. One whose last token it
+    /// brings is left out. Returns the running sequences that will still have a prompt to compute.
+    fn collect_decoding(&mut self, scheduler: &Scheduler, found: &mut Found) -> Vec<Sequence> {
         let mut prefilling = Vec::new();
         for seq in &scheduler.running {
             match seq.after_step(self.base) {
@@ -118,9 +123,10 @@ impl Timeline {
                     let blocks = scheduler.config.blocks_for(after.peak_tokens());
                     let begins = after.first_token == MaybeMicros::NONE;
                     let item = item(&after, after.computed, blocks);
-                    self.collect(&after, Item { todo: 0, begins, ..item }, found);
+                    let item = Item { todo: 0, running: true, begins, ..item };
+                    self.collect(&after, item, found);
                 }
-                Some(after) => prefilling.push((rank(scheduler, &after, self.base), after)),
+                Some(after) => prefilling.push(after),
                 None => {
                     self.leaving.push(seq.id.request);
                     found.freed += scheduler.leaves(seq);
@@ -128,51 +134,80 @@ impl Timeline {
             }
         }
         self.decoding = self.entries.len();
-        prefilling.sort_by_key(|(rank, seq)| (*rank, seq.arrival, seq.id));
-        for (rank, seq) in &mut prefilling {
-            seq.rank = *rank;
-            let blocks = scheduler.config.blocks_for(seq.peak_tokens());
-            self.collect(seq, item(seq, seq.computed, blocks), found);
-        }
-        self.fixed = self.entries.len();
+        prefilling
     }
 
-    /// Entries of waiting sequences in the policy's order. Of those with the same prompt only the
-    /// first computes it, and the next one waits for that.
-    fn collect_waiting(&mut self, scheduler: &Scheduler, found: &mut Found) {
+    /// Entries of running and of waiting sequences with a prompt to compute, in the policy's order.
+    /// Of those that wait with the same prompt only the first computes it, and the next one waits
+    /// for that.
+    fn collect_prefilling(
+        &mut self,
+        scheduler: &Scheduler,
+        mut running: Vec<Sequence>,
+        found: &mut Found,
+    ) {
         let waiting = &scheduler.waiting;
-        let key = |i: &usize| (waiting[*i].rank, waiting[*i].arrival, waiting[*i].id);
+        let key = |i: &usize| waiting[*i].place();
         let mut order: Vec<usize> = (0..waiting.len()).rev().collect();
         // They are in order already, but for those that came after the plan.
         if !order.is_sorted_by_key(key) {
             order.sort_unstable_by_key(key);
         }
-        let block_size = scheduler.config.block_size;
+        let heads = Heads::new(order.iter().map(|i| &waiting[*i]));
+        for seq in &mut running {
+            seq.rank = heads.of_running(seq.class, rank(scheduler, seq, self.base));
+        }
+        running.sort_by_key(Sequence::place);
+        let mut running = running.into_iter().peekable();
         // The last sequence that computes its prompt itself, and its place among the entries.
         let mut computing: Option<(&Sequence, u32)> = None;
         for seq in order.into_iter().map(|i| &waiting[i]) {
-            let same =
-                |other: &Sequence| (other.id.request, other.prompt) == (seq.id.request, seq.prompt);
-            let ahead = computing.filter(|(other, _)| same(other)).map(|(_, i)| i);
-            let running = scheduler.siblings(seq).next().is_some();
-            let leader = if running { self.prefilling(seq.id.request) } else { ahead };
-            let shares = running || ahead.is_some();
-            let blocks = if shares { seq.shared_blocks(block_size) } else { 0 };
-            let own = scheduler.config.blocks_for(seq.peak_tokens()) - blocks;
-            let leader = leader.filter(|_| blocks > 0);
-            let item = Item { leader, ..item(seq, blocks * block_size, own) };
-            if !shares {
+            while let Some(before) = running.next_if(|other| other.rank <= seq.rank) {
+                self.collect_running(scheduler, &before, found);
+            }
+            let ahead = computing.filter(|(other, _)| continues_same(other, seq)).map(|(_, i)| i);
+            let item = self.waiting_item(scheduler, seq, ahead, found);
+            if !item.shares {
                 computing = Some((seq, self.entries.len() as u32));
             }
-            self.collect(seq, item, found);
+            self.collect(seq, item.item, found);
             self.waiting[seq.class.index()] += 1;
+        }
+        for seq in running {
+            self.collect_running(scheduler, &seq, found);
         }
     }
 
+    fn collect_running(&mut self, scheduler: &Scheduler, seq: &Sequence, found: &mut Found) {
+        let blocks = scheduler.config.blocks_for(seq.peak_tokens());
+        let item = Item { running: true, ..item(seq, seq.computed, blocks) };
+        self.collect(seq, item, found);
+        self.running_until[seq.class.index()] = self.entries.len();
+    }
+
+    /// What a waiting sequence looks like to the replay, if the entry `ahead` waits and computes
+    /// the same prompt.
+    fn waiting_item(
+        &self,
+        scheduler: &Scheduler,
+        seq: &Sequence,
+        ahead: Option<u32>,
+        found: &Found,
+    ) -> Waiting {
+        let block_size = scheduler.config.block_size;
+        let running = scheduler.siblings(seq).next().is_some();
+        let leader = if running { self.running_leader(seq.id.request, found) } else { ahead };
+        let shares = running || ahead.is_some();
+        let blocks = if shares { seq.shared_blocks(block_size) } else { 0 };
+        let own = scheduler.config.blocks_for(seq.peak_tokens()) - blocks;
+        let leader = leader.filter(|_| blocks > 0);
+        Waiting { item: Item { leader, ..item(seq, blocks * block_size, own) }, shares }
+    }
+
     /// The entry of a request that runs and still prefills.
-    fn prefilling(&self, id: RequestId) -> Option<u32> {
-        let found = self.entries[self.decoding..self.fixed].iter().position(|entry| entry.id == id);
-        found.map(|i| (self.decoding + i) as u32)
+    fn running_leader(&self, id: RequestId, found: &Found) -> Option<u32> {
+        let is_it = |i: &usize| found.items[*i].running && self.entries[*i].id == id;
+        (self.decoding..self.entries.len()).find(is_it).map(|i| i as u32)
     }
 
     fn collect(&mut self, seq: &Sequence, item: Item, found: &mut Found) {
@@ -181,6 +216,7 @@ impl Timeline {
             rank: seq.rank,
             todo: item.todo,
             leftover: 0,
+            holds_slot: item.running,
             slot: NOBODY,
             kind: Kind { class: seq.class, exact: seq.output.exact },
         });
@@ -312,6 +348,18 @@ fn with_room<T>(items: impl ExactSizeIterator<Item = T>) -> Vec<T> {
     list
 }
 
+/// A waiting sequence as the replay sees it.
+struct Waiting {
+    item: Item,
+    /// Somebody else computes its prompt.
+    shares: bool,
+}
+
+/// Both continue the same prompt of the same request.
+fn continues_same(a: &Sequence, b: &Sequence) -> bool {
+    (a.id.request, a.prompt) == (b.id.request, b.prompt)
+}
+
 fn in_order_of_request(entries: &[Entry]) -> Vec<u32> {
     let mut ids: Vec<(RequestId, u32)> =
         entries.iter().zip(0..).map(|(entry, i)| (entry.id, i)).collect();
@@ -328,5 +376,17 @@ fn item(seq: &Sequence, done: u32, blocks: u32) -> Item {
     let gap = if seq.class == Class::Latency { seq.tpot } else { Gap::default() };
     let todo = seq.known() - done;
     let remaining = seq.remaining();
-    Item { gap, done, todo, remaining, blocks, leader: None, begins: false }
+    Item {
+        class: seq.class,
+        gap,
+        patient: seq.is_patient(),
+        running: false,
+        done,
+        todo,
+        remaining,
+        blocks,
+        leader: None,
+        begins: false,
+        passed: seq.bypassed,
+    }
 }

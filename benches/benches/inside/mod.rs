@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use scheduler::{
     Admission, AdmissionMode, Class, ClassConfig, ClassTable, CostModel, Deadline, Event,
     FinishReason, Gate, GateConfig, Micros, OutputLength, Request, RequestId, Scheduler,
-    SchedulerConfig, SeqOutcome, SequenceSpec, Slo, Terminal, Timeline, policy,
+    SchedulerConfig, SeqOutcome, SequenceSpec, Terminal, Timeline, policy,
 };
 
 /// An 8B model on one H100.
@@ -27,7 +27,7 @@ pub(crate) const SLOTS: u32 = 256;
 fn config(slots: u32) -> SchedulerConfig {
     // Promises are not stretched, so that one can be made with nothing to spare.
     let safety_permille = Some(1_000);
-    let class = ClassConfig { slo: Slo::default(), max_waiting: 100_000, safety_permille };
+    let class = ClassConfig { max_waiting: 100_000, safety_permille, ..ClassConfig::default() };
     SchedulerConfig {
         num_blocks: 220 * slots,
         block_size: 16,

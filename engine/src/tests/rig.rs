@@ -11,7 +11,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use models::{Chunk, ModelRunner, RunnerError, RunnerLimits};
 use scheduler::{
     AdmissionMode, Class, ClassConfig, ClassTable, CostModel, Deadline, FinishReason,
-    IsolationConfig, KindConfig, Micros, RetryConfig, Slo,
+    IsolationConfig, KindConfig, Micros, RetryConfig,
 };
 
 use crate::simulated::{SimulatedOptions, SimulatedRunner};
@@ -172,7 +172,7 @@ impl Rig {
         limits: RunnerLimits,
         script: Script,
     ) -> Rig {
-        let class = ClassConfig { slo: Slo::default(), max_waiting: 2_000, safety_permille: None };
+        let class = ClassConfig { max_waiting: 2_000, ..ClassConfig::default() };
         let config = Config {
             max_num_seqs,
             max_num_batched_tokens: limits.max_batched_tokens,

@@ -5,7 +5,7 @@
 //! steps of the 70B are taken 1.08 times, which matches published end-to-end measurements of
 //! vLLM 0.15.1. The CPU's are of two cores with a small model.
 
-use scheduler::{ClassConfig, ClassTable, CostModel, Micros, SchedulerConfig, Slo};
+use scheduler::{ClassConfig, ClassTable, CostModel, Micros, SchedulerConfig};
 
 /// One replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,9 +80,8 @@ impl Profile {
     /// The scheduler's limits. Classes promise nothing by themselves: each request brings its own
     /// targets.
     #[must_use]
-    pub const fn config(&self) -> SchedulerConfig {
-        let slo = Slo { ttft: None, tpot: None, e2e: None };
-        let class = ClassConfig { slo, max_waiting: MAX_WAITING, safety_permille: None };
+    pub fn config(&self) -> SchedulerConfig {
+        let class = ClassConfig { max_waiting: MAX_WAITING, ..ClassConfig::default() };
         SchedulerConfig {
             num_blocks: self.num_blocks,
             block_size: BLOCK_SIZE,

@@ -31,9 +31,9 @@ use crate::margin::Margin;
 use crate::placement::Placement;
 use crate::policy::{Change, SchedulerPolicy, View};
 use crate::promise::Margins;
-use crate::replay::Rules;
 use crate::request::Request;
 use crate::retry::RetrySlots;
+use crate::rules::Rules;
 use crate::sequence::Sequence;
 use crate::time::Micros;
 use crate::timeline::Timeline;
@@ -237,7 +237,7 @@ impl Gate {
 
     fn rules(&self, now: Micros) -> Rules<'_> {
         let view = View { now, config: &self.config.scheduler, cost: &self.cost };
-        Rules { view, policy: &*self.policy }
+        Rules::new(view, &*self.policy)
     }
 
     /// What an admission policy sees of those that are inside.
@@ -296,7 +296,7 @@ impl Gate {
     fn insert(&mut self, now: Micros, candidate: &Candidate, at: &Placement, slot: u32) {
         let margins = self.all_margins();
         let view = View { now, config: &self.config.scheduler, cost: &self.cost };
-        let rules = Rules { view, policy: &*self.policy };
+        let rules = Rules::new(view, &*self.policy);
         self.timeline.insert(&rules, candidate, at, &margins, slot);
     }
 

@@ -73,7 +73,7 @@ impl World {
         let alone = StepLoad { decode_seqs: 1, context_tokens: 512, ..StepLoad::default() };
         let tpot = Micros(device.cost.step(&alone).0 * 4);
         let slo = Slo { ttft: Some(Micros(1_500_000)), tpot: Some(tpot), e2e: None };
-        let class = ClassConfig { slo, max_waiting: 256, safety_permille: None };
+        let class = ClassConfig { slo, max_waiting: 256, ..ClassConfig::default() };
         let config = SchedulerConfig {
             num_blocks: device.num_blocks,
             block_size: 16,

@@ -6,8 +6,9 @@
 //! on the device is not worth starting: in overload plain earliest-deadline-first would serve
 //! exactly those (Locke 1986), and everybody would be late.
 
-use super::{AGING, Rank, SchedulerPolicy, StepState, View, cheapest};
+use super::{AGING, Decoding, Kept, Rank, SchedulerPolicy, StepState, View, cheapest};
 use crate::class::Class;
+use crate::scheduler::SchedulerConfig;
 use crate::sequence::Sequence;
 use crate::time::Micros;
 
@@ -18,6 +19,12 @@ const HEAD_START: Micros = Micros(60_000_000);
 
 /// Prefill tokens that a step may always have, however tight the gap promised to those that decode.
 const MIN_CHUNK: u32 = 8;
+
+/// What a step may take of the gap promised to somebody who decodes in it: a step overshoots its
+/// forecast by a few per cent.
+const fn step_limit(tpot: Micros) -> Micros {
+    Micros(tpot.0 / 100 * 95)
+}
 
 /// Earliest deadline first with feasibility.
 #[derive(Clone, Copy, Debug)]
@@ -64,15 +71,41 @@ impl SchedulerPolicy for DeadlinePolicy {
         cheapest(view, candidates, |seq| Self::is_hopeless(view, seq))
     }
 
-    /// While latency work decodes, its gap bounds the step: the prefill chunk is what fits into
-    /// 95 % of it (a step overshoots its forecast by a few per cent).
-    fn token_budget(&self, view: &View<'_>, state: &StepState) -> u32 {
+    /// While latency work is inside, its gap bounds the step. What its own tokens leave of that is
+    /// for bulk work that decodes; what does not fit waits for its turn.
+    fn turns(&self, view: &View<'_>, state: &StepState) -> u32 {
+        let (Some(tpot), Decoding { seqs: patient @ 1.., context_tokens }) =
+            (state.tightest_tpot, state.patient)
+        else {
+            return state.patient.seqs;
+        };
+        let least = if state.prefills { MIN_CHUNK } else { 0 };
+        let prefill = view.cost.prefill_work(state.prefill_start, state.latency_prefill.max(least));
+        let steady = view.cost.decode(state.steady.seqs, state.steady.context_tokens, 1);
+        let room = step_limit(tpot).minus(steady).minus(prefill);
+        let each = view.cost.decode_work_ns(context_tokens / u64::from(patient)).max(1);
+        u32::try_from(room.0.saturating_mul(1_000) / each).unwrap_or(patient).min(patient)
+    }
+
+    /// The prefill chunk is what fits beside those that decode into the gap of latency work.
+    fn token_budget(&self, view: &View<'_>, state: &StepState, decoding: &Decoding) -> u32 {
         let full = view.config.max_num_batched_tokens;
         let Some(tpot) = state.tightest_tpot else { return full };
-        let room = full.saturating_sub(state.decode_seqs);
-        let decoding = view.cost.decode(state.decode_seqs, state.context_tokens, 1);
-        let time = Micros(tpot.0 / 100 * 95).minus(decoding);
+        let room = full.saturating_sub(decoding.seqs);
+        let decode = view.cost.decode(decoding.seqs, decoding.context_tokens, 1);
+        let time = step_limit(tpot).minus(decode);
         let chunk = view.cost.chunk_within(time, state.prefill_start, room).max(MIN_CHUNK);
-        state.decode_seqs + chunk.min(room)
+        decoding.seqs + chunk.min(room)
+    }
+
+    /// A sixteenth for the latency class, so that interactive work need not wait until bulk work
+    /// ends.
+    fn keeps(&self, config: &SchedulerConfig, class: Class) -> Kept {
+        match class {
+            Class::Latency => {
+                Kept { slots: config.slots().div_ceil(16), blocks: config.num_blocks / 16 }
+            }
+            Class::Throughput => Kept::default(),
+        }
     }
 }

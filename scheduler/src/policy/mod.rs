@@ -21,6 +21,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt::Debug;
 
+use crate::class::Class;
 use crate::cost::CostModel;
 use crate::plan::Chunk;
 use crate::scheduler::SchedulerConfig;
@@ -92,17 +93,13 @@ impl Rank {
     }
 }
 
-/// The decoding part of a step to come.
+/// Sequences that decode, and the context tokens that they read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StepState {
-    /// Sequences that decode.
-    pub decode_seqs: u32,
-    /// Context tokens that they read.
+pub struct Decoding {
+    /// How many.
+    pub seqs: u32,
+    /// Of all of them together.
     pub context_tokens: u64,
-    /// The tightest gap promised to one of them in the latency class.
-    pub tightest_tpot: Option<Micros>,
-    /// Position at which the first prefill chunk begins.
-    pub prefill_start: u32,
 }
 
 /// What happened to a sequence.
@@ -120,7 +117,58 @@ pub enum Change {
     Left,
 }
 
-/// Decides who is next, whom to preempt, and how big a step may be.
+/// The demand for a step to come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepState {
+    /// Sequences that decode in each step.
+    pub steady: Decoding,
+    /// Sequences that decode and may wait for a turn: bulk work that was promised no gap.
+    pub patient: Decoding,
+    /// The tightest gap promised to latency work that decodes or has tokens to prefill.
+    pub tightest_tpot: Option<Micros>,
+    /// Somebody has tokens to prefill.
+    pub prefills: bool,
+    /// Position at which the first prefill chunk begins.
+    pub prefill_start: u32,
+    /// Prefill tokens of latency work that go before those of others, as far as it has slots. Not
+    /// counted beyond one step.
+    pub latency_prefill: u32,
+}
+
+impl StepState {
+    /// With `turns` of the patient sequences only, which read their share of the context: the
+    /// decoding part of a step.
+    #[must_use]
+    pub fn decoding(&self, turns: u32) -> Decoding {
+        let patient = self.patient.context_tokens * u64::from(turns);
+        Decoding {
+            seqs: self.steady.seqs + turns,
+            context_tokens: self.steady.context_tokens
+                + patient / u64::from(self.patient.seqs.max(1)),
+        }
+    }
+
+    /// How many of the patient sequences go if a policy says `turns`: so many that nobody waits
+    /// longer than [`MAX_PASSES`] steps.
+    pub(crate) fn bounded(&self, turns: u32) -> u32 {
+        let least = self.patient.seqs.div_ceil(u32::from(MAX_PASSES) + 1);
+        turns.clamp(least, self.patient.seqs)
+    }
+}
+
+/// Slots and KV blocks that other classes leave free for one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// Sequences that could start at once.
+    pub slots: u32,
+    /// Blocks of the pool.
+    pub blocks: u32,
+}
+
+/// A decoding sequence is passed over in at most so many steps in a row.
+pub const MAX_PASSES: u8 = 15;
+
+/// Decides who is next, whom to preempt, and what goes into a step.
 pub trait SchedulerPolicy: Debug + Send {
     /// The name on the command line.
     fn name(&self) -> &'static str;
@@ -147,9 +195,21 @@ pub trait SchedulerPolicy: Debug + Send {
         cheapest(view, candidates, |_| 0)
     }
 
-    /// How many tokens the next step may have, decoding sequences (which always go) included.
-    fn token_budget(&self, view: &View<'_>, _state: &StepState) -> u32 {
+    /// How many of the patient sequences get a token in the next step; the others wait for their
+    /// turn, those that wait longest being next. All of them, unless the policy rations.
+    fn turns(&self, _view: &View<'_>, state: &StepState) -> u32 {
+        state.patient.seqs
+    }
+
+    /// How many tokens the next step may have, those of `decoding` (which always go) included.
+    fn token_budget(&self, view: &View<'_>, _state: &StepState, _decoding: &Decoding) -> u32 {
         view.config.max_num_batched_tokens
+    }
+
+    /// What the other class leaves free for `class` while it has work, where the configuration does
+    /// not say. Nothing, unless the policy keeps something.
+    fn keeps(&self, _config: &SchedulerConfig, _class: Class) -> Kept {
+        Kept::default()
     }
 
     /// Something happened to `seq`. For policies that keep count; bounded work and memory.

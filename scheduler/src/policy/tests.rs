@@ -19,7 +19,7 @@ const COST: CostModel = CostModel {
 };
 
 fn config() -> SchedulerConfig {
-    let class = ClassConfig { slo: Slo::default(), max_waiting: 10, safety_permille: None };
+    let class = ClassConfig { max_waiting: 10, ..ClassConfig::default() };
     SchedulerConfig {
         num_blocks: 1_000,
         block_size: 16,

@@ -21,7 +21,7 @@ fn gate() -> Gate {
     let class = ClassConfig {
         slo: Slo { ttft: Some(Micros::from_millis(800)), tpot: None, e2e: None },
         max_waiting: 64,
-        safety_permille: None,
+        ..ClassConfig::default()
     };
     let config = SchedulerConfig {
         num_blocks: 10_000,

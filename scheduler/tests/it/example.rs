@@ -38,7 +38,7 @@ fn the_page_shows_what_is_compiled() {
 
 #[test]
 fn the_longest_prompt_goes_first_and_ages() {
-    let class = ClassConfig { slo: Slo::default(), max_waiting: 9, safety_permille: None };
+    let class = ClassConfig { max_waiting: 9, ..ClassConfig::default() };
     let config = SchedulerConfig {
         num_blocks: 100,
         block_size: 16,

@@ -7,11 +7,11 @@ use proptest::prelude::*;
 use sluice_scheduler::{
     Admission, AdmissionMode, Class, ClassConfig, ClassTable, CostModel, Deadline, Event,
     FinishReason, Gate, GateConfig, Micros, OutputLength, Request, RequestId, Scheduler,
-    SchedulerConfig, SeqId, SeqOutcome, SequenceSpec, Slo, StepLoad, StepPlan, Terminal, Timeline,
+    SchedulerConfig, SeqId, SeqOutcome, SequenceSpec, StepLoad, StepPlan, Terminal, Timeline,
     policy,
 };
 
-const COST: CostModel = CostModel {
+pub(crate) const COST: CostModel = CostModel {
     fixed_ns: 3_000_000,
     per_seq_ns: 1_000_000,
     per_context_token_ps: 2_000_000,
@@ -20,7 +20,7 @@ const COST: CostModel = CostModel {
 };
 
 fn config(num_blocks: u32, slots: u32) -> SchedulerConfig {
-    let class = ClassConfig { slo: Slo::default(), max_waiting: 1_000, safety_permille: None };
+    let class = ClassConfig { max_waiting: 1_000, ..ClassConfig::default() };
     SchedulerConfig {
         num_blocks,
         block_size: 8,
@@ -31,7 +31,7 @@ fn config(num_blocks: u32, slots: u32) -> SchedulerConfig {
     }
 }
 
-fn request(id: u64, arrival: Micros, prompt: u32, tokens: u32, n: usize) -> Request {
+pub(crate) fn request(id: u64, arrival: Micros, prompt: u32, tokens: u32, n: usize) -> Request {
     let output = OutputLength { min: 0, max: tokens, predicted: tokens, hint: None, exact: true };
     Request {
         id: RequestId(id),
@@ -44,10 +44,10 @@ fn request(id: u64, arrival: Micros, prompt: u32, tokens: u32, n: usize) -> Requ
     }
 }
 
-type Times = BTreeMap<RequestId, (Micros, Micros)>;
+pub(crate) type Times = BTreeMap<RequestId, (Micros, Micros)>;
 
 /// First and last token of each request: those of its slowest sequence.
-fn forecasts(timeline: &Timeline) -> Times {
+pub(crate) fn forecasts(timeline: &Timeline) -> Times {
     let mut times = Times::new();
     for (id, first, last) in timeline.forecasts() {
         let slowest = times.entry(id).or_insert((first, last));
@@ -57,8 +57,8 @@ fn forecasts(timeline: &Timeline) -> Times {
 }
 
 /// A scheduler whose steps take exactly what they are predicted to take.
-struct World {
-    scheduler: Scheduler,
+pub(crate) struct World {
+    pub(crate) scheduler: Scheduler,
     now: Micros,
     steps: u64,
     /// Of each sequence that has one: its output so far, its first and its latest token.
@@ -67,7 +67,7 @@ struct World {
 }
 
 impl World {
-    fn new(num_blocks: u32, slots: u32) -> World {
+    pub(crate) fn new(num_blocks: u32, slots: u32) -> World {
         let policy = policy::by_name("deadline").unwrap();
         World {
             scheduler: Scheduler::new(config(num_blocks, slots), policy, COST),
@@ -78,13 +78,13 @@ impl World {
         }
     }
 
-    fn enqueue(&mut self, request: &Request) {
+    pub(crate) fn enqueue(&mut self, request: &Request) {
         self.lengths.insert(request.id, request.sequences[0].output.max);
         self.scheduler.enqueue(request);
     }
 
     /// Plans a step; returns it, when it will end, and the timeline from there.
-    fn plan(&mut self) -> (StepPlan, Micros, Timeline) {
+    pub(crate) fn plan(&mut self) -> (StepPlan, Micros, Timeline) {
         let plan = self.scheduler.plan(self.now);
         assert!(!plan.chunks.is_empty() && plan.preempted.is_empty());
         let end = self.now.plus(COST.step(&plan.load));
@@ -92,7 +92,7 @@ impl World {
     }
 
     /// Runs the step; returns who ended.
-    fn complete(&mut self, plan: &StepPlan, end: Micros) -> Vec<RequestId> {
+    pub(crate) fn complete(&mut self, plan: &StepPlan, end: Micros) -> Vec<RequestId> {
         (self.now, self.steps) = (end, self.steps + 1);
         let mut outcomes = Vec::new();
         for chunk in plan.chunks.iter().filter(|chunk| chunk.sample) {
@@ -112,8 +112,16 @@ impl World {
         events.iter().filter_map(ended).collect()
     }
 
+    /// Sequences that have a token and have not ended.
+    pub(crate) fn decoding(&self) -> impl Iterator<Item = SeqId> {
+        let lives = |(seq, (count, ..)): &(&SeqId, &(u32, Micros, Micros))| {
+            *count < self.lengths[&seq.request]
+        };
+        self.tokens.iter().filter(lives).map(|(seq, _)| *seq)
+    }
+
     /// First and last token of a request's slowest sequences.
-    fn came(&self, id: RequestId) -> (Micros, Micros) {
+    pub(crate) fn came(&self, id: RequestId) -> (Micros, Micros) {
         let of_request = self.tokens.iter().filter(|(seq, _)| seq.request == id);
         of_request.fold((Micros(0), Micros(0)), |slowest, (_, (_, first, last))| {
             (slowest.0.max(*first), slowest.1.max(*last))
@@ -154,7 +162,7 @@ fn worst_error(num_blocks: u32, slots: u32, shapes: &[(u32, u32, usize)]) -> (Mi
     (worst, world.steps)
 }
 
-fn cases(cases: u32) -> ProptestConfig {
+pub(crate) fn cases(cases: u32) -> ProptestConfig {
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 

@@ -39,7 +39,7 @@ fn tight() -> SchedulerConfig {
     let class = ClassConfig {
         slo: Slo { ttft: Some(Micros::from_millis(800)), tpot: None, e2e: None },
         max_waiting: 4,
-        safety_permille: None,
+        ..ClassConfig::default()
     };
     SchedulerConfig {
         num_blocks: 12,

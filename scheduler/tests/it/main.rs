@@ -13,3 +13,4 @@ mod memory;
 mod operations;
 mod pressure;
 mod starvation;
+mod turns;

@@ -3,7 +3,7 @@
 use sluice_scheduler::{
     Admission, AdmissionMode, Class, ClassConfig, ClassTable, CostModel, Deadline, Gate,
     GateConfig, Micros, OutputLength, Request, RequestId, Scheduler, SchedulerConfig, SequenceSpec,
-    Slo, Timeline, policy,
+    Timeline, policy,
 };
 
 /// Promised for each waiting request, with the room that lists keep for the next ones.
@@ -35,7 +35,7 @@ fn request(id: u64) -> Request {
 /// timeline was built.
 fn queue(waiting: u64) -> (Scheduler, Gate) {
     let policy = || policy::by_name("deadline").unwrap();
-    let class = ClassConfig { slo: Slo::default(), max_waiting: 100_000, safety_permille: None };
+    let class = ClassConfig { max_waiting: 100_000, ..ClassConfig::default() };
     let config = SchedulerConfig {
         num_blocks: 1_000,
         block_size: 16,

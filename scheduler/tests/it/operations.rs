@@ -6,8 +6,7 @@ use std::fmt::Write;
 use proptest::prelude::*;
 use sluice_scheduler::{
     Class, ClassConfig, ClassTable, CostModel, Deadline, Event, FinishReason, Micros, OutputLength,
-    Request, RequestId, Scheduler, SchedulerConfig, SeqOutcome, SequenceSpec, Slo, StepPlan,
-    policy,
+    Request, RequestId, Scheduler, SchedulerConfig, SeqOutcome, SequenceSpec, StepPlan, policy,
 };
 
 const COST: CostModel = CostModel {
@@ -46,7 +45,7 @@ fn input() -> impl Strategy<Value = Input> {
 }
 
 fn config() -> SchedulerConfig {
-    let class = ClassConfig { slo: Slo::default(), max_waiting: 1_000, safety_permille: None };
+    let class = ClassConfig { max_waiting: 1_000, ..ClassConfig::default() };
     SchedulerConfig {
         num_blocks: 24,
         block_size: 4,

@@ -36,7 +36,7 @@ struct Pool {
 
 impl Pool {
     fn config(&self) -> SchedulerConfig {
-        let class = ClassConfig { slo: Slo::default(), max_waiting: 9, safety_permille: None };
+        let class = ClassConfig { max_waiting: 9, ..ClassConfig::default() };
         SchedulerConfig {
             num_blocks: self.blocks,
             block_size: self.block_size,

@@ -62,7 +62,7 @@ fn arrival() -> impl Strategy<Value = Arrival> {
 }
 
 fn config() -> SchedulerConfig {
-    let class = ClassConfig { slo: Slo::default(), max_waiting: 9_999, safety_permille: None };
+    let class = ClassConfig { max_waiting: 9_999, ..ClassConfig::default() };
     SchedulerConfig {
         num_blocks: 12,
         block_size: 2,

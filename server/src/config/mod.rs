@@ -182,6 +182,17 @@ pub struct ClassSettings {
     pub safety_factor: Safety,
     /// Most sequences that wait.
     pub max_waiting: u32,
+    /// Target batch: most sequences of the class in a step; absent means as many as a step takes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_num_seqs: Option<u32>,
+    /// Slots that the other class leaves free for it while it has work; absent means what the
+    /// scheduling policy keeps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slots_kept: Option<u32>,
+    /// Share of the KV pool that it may hold while the other class has work; absent means all but
+    /// what the scheduling policy keeps for the other one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kv_share: Option<f64>,
 }
 
 /// The class that an alias selects.
@@ -260,6 +271,9 @@ impl Default for Classes {
             slo_e2e: Target::None,
             safety_factor: Safety::Auto,
             max_waiting: 256,
+            max_num_seqs: None,
+            slots_kept: None,
+            kv_share: None,
         };
         let throughput = ClassSettings {
             slo_ttft: Target::Within(Duration::from_secs(60)),
@@ -438,6 +452,21 @@ impl Config {
             ensure!(
                 (1..=65_536).contains(&class.max_waiting),
                 "class.{name}.max_waiting must be 1 to 65536"
+            );
+            let slots = self.max_num_seqs;
+            ensure!(
+                class.max_num_seqs.is_none_or(|most| (1..=slots).contains(&most)),
+                "class.{name}.max_num_seqs must be 1 to max_num_seqs, which is {slots}; leave it \
+                 out for no limit of its own"
+            );
+            ensure!(
+                class.slots_kept.is_none_or(|kept| kept < slots),
+                "class.{name}.slots_kept must be below max_num_seqs, which is {slots}: the other \
+                 class needs a slot too"
+            );
+            ensure!(
+                class.kv_share.is_none_or(|share| share > 0.0 && share <= 1.0),
+                "class.{name}.kv_share must be above 0 and at most 1"
             );
         }
         for alias in self.model_alias.keys() {

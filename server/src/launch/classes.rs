@@ -19,6 +19,9 @@ fn class(settings: &ClassSettings) -> ClassConfig {
             e2e: target(settings.slo_e2e),
         },
         max_waiting: settings.max_waiting,
+        max_num_seqs: settings.max_num_seqs,
+        slots_kept: settings.slots_kept,
+        kv_permille: settings.kv_share.map(super::permille),
         safety_permille: match settings.safety_factor {
             Safety::Auto => None,
             Safety::Permille(permille) => Some(permille),

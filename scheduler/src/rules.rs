@@ -1,0 +1,108 @@
+//! What decides the shape of steps to come: the scheduler's limits, cost model and policy.
+
+use crate::class::Class;
+use crate::policy::{SchedulerPolicy, StepState, View};
+use crate::queues::Queues;
+use crate::replay::Item;
+use crate::room::Room;
+use crate::segments::{Gap, Segment, State};
+use crate::time::Micros;
+
+/// The same rules for the replay and for the candidates of the gate.
+#[derive(Clone, Copy)]
+pub(crate) struct Rules<'a> {
+    pub(crate) view: View<'a>,
+    pub(crate) policy: &'a dyn SchedulerPolicy,
+    pub(crate) room: Room,
+}
+
+/// A prefill that goes first in a step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Next {
+    pub(crate) class: Class,
+    pub(crate) gap: Gap,
+    /// Tokens still to compute, from this position on.
+    pub(crate) todo: u32,
+    pub(crate) start: u32,
+}
+
+impl<'a> Rules<'a> {
+    pub(crate) fn new(view: View<'a>, policy: &'a dyn SchedulerPolicy) -> Rules<'a> {
+        Rules { view, policy, room: Room::new(view.config, policy) }
+    }
+
+    /// Turns of patient sequences in a step like those from `now` on, in which nobody prefills.
+    pub(crate) fn turns(&self, now: &Segment, items: &[Item], queues: &Queues) -> u32 {
+        if now.state.patient.seqs == 0 {
+            return 0;
+        }
+        let step = self.demand(&now.state, items, queues);
+        step.bounded(self.policy.turns(&self.at(now.time), &step))
+    }
+
+    /// Turns and prefill tokens of a step like those from `now` on, whose first chunk begins at
+    /// position `start`.
+    pub(crate) fn shape(
+        &self,
+        now: &Segment,
+        items: &[Item],
+        queues: &Queues,
+        start: u32,
+    ) -> (u32, u32) {
+        let mut step = self.demand(&now.state, items, queues);
+        step.prefill_start = start;
+        self.answer(now.time, &now.state, &step)
+    }
+
+    /// The same if `next` prefills first and nobody else does.
+    pub(crate) fn shape_with(&self, time: Micros, state: &State, next: &Next) -> (u32, u32) {
+        let mut step = state.step();
+        step.prefills = true;
+        step.prefill_start = next.start;
+        if next.class == Class::Latency {
+            step.add_latency_prefill(next.gap.micros(), next.todo);
+        }
+        self.answer(time, state, &step)
+    }
+
+    /// What the policy leaves for prefill, at least a token, and the turns beside it.
+    fn answer(&self, time: Micros, state: &State, step: &StepState) -> (u32, u32) {
+        let view = self.at(time);
+        let turns = match state.patient.seqs {
+            0 => 0,
+            _ => step.bounded(self.policy.turns(&view, step)),
+        };
+        let decoding = step.decoding(turns);
+        let budget = self.policy.token_budget(&view, step, &decoding);
+        let budget = budget.min(view.config.max_num_batched_tokens);
+        (turns, budget.saturating_sub(decoding.seqs).max(1))
+    }
+
+    fn demand(&self, state: &State, items: &[Item], queues: &Queues) -> StepState {
+        let mut step = state.step();
+        let free = Class::ALL.map(|class| self.room.free_slots(class, &state.held));
+        let full = self.view.config.max_num_batched_tokens;
+        for (item, left) in queues.latency(items, free[Class::Latency.index()]) {
+            step.add_latency_prefill(item.gap.micros(), left);
+            if step.latency_prefill >= full {
+                break;
+            }
+        }
+        let starts = |class: Class| free[class.index()] > 0 && queues.waits(class);
+        step.prefills = queues.any_running() || Class::ALL.into_iter().any(starts);
+        step
+    }
+
+    const fn at(&self, time: Micros) -> View<'a> {
+        View { now: time, ..self.view }
+    }
+
+    /// A sequence of `class` with a peak of `blocks` finds room in `state`. One that runs alone
+    /// always does.
+    pub(crate) fn has_blocks(&self, state: &State, class: Class, blocks: u32) -> bool {
+        let config = self.view.config;
+        let kept = config.num_blocks - config.watermark();
+        let fits = state.used_blocks.saturating_add(blocks) <= kept;
+        state.held.running() == 0 || (fits && self.room.has_share(class, &state.held, blocks))
+    }
+}
