@@ -6,7 +6,7 @@ use alloc::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::class::{Class, ClassConfig, ClassTable, Slo};
+use crate::class::{Class, ClassConfig, ClassTable};
 use crate::cost::CostModel;
 use crate::request::{Deadline, OutputLength, SequenceSpec};
 use crate::scheduler::SchedulerConfig;

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::class::{Class, ClassConfig, ClassTable, Slo};
+use crate::class::{Class, ClassConfig, ClassTable};
 use crate::request::{Deadline, OutputLength, Request, RequestId, SequenceSpec};
 use crate::time::MaybeMicros;
 

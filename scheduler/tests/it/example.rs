@@ -2,7 +2,7 @@
 
 use scheduler::{
     Class, ClassConfig, ClassTable, CostModel, Deadline, Micros, OutputLength, Request, RequestId,
-    Scheduler, SchedulerConfig, SeqOutcome, SequenceSpec, Slo,
+    Scheduler, SchedulerConfig, SeqOutcome, SequenceSpec,
 };
 
 use crate::longest_first::LongestFirst;

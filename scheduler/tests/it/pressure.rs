@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use sluice_scheduler::sequence::MAX_PREEMPTIONS;
 use sluice_scheduler::{
     Class, ClassConfig, ClassTable, CostModel, Deadline, FinishReason, Micros, OutputLength,
-    Request, RequestId, Scheduler, SchedulerConfig, SeqOutcome, SequenceSpec, Slo, policy,
+    Request, RequestId, Scheduler, SchedulerConfig, SeqOutcome, SequenceSpec, policy,
 };
 
 const COST: CostModel = CostModel {

@@ -13,7 +13,7 @@ use sluice_scheduler::policy::LONGEST_AGING;
 use sluice_scheduler::sequence::MAX_PREEMPTIONS;
 use sluice_scheduler::{
     Class, ClassConfig, ClassTable, CostModel, Deadline, Event, FinishReason, Micros, OutputLength,
-    Request, RequestId, Scheduler, SchedulerConfig, SeqOutcome, SequenceSpec, Slo, policy,
+    Request, RequestId, Scheduler, SchedulerConfig, SeqOutcome, SequenceSpec, policy,
 };
 
 /// Every step takes half a second, so that a minute is short.
