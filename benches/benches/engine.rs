@@ -82,6 +82,7 @@ fn burst(handle: &Handle, runtime: &tokio::runtime::Runtime) {
         deadline: Deadline::default(),
         retry: 0,
         origin: 0,
+        cache_salt: None,
         prompts: vec![Prompt { tokens, n: 1 }],
         sampling: SamplingParams {
             temperature: 0.0,
@@ -122,6 +123,8 @@ fn overhead(criterion: &mut Criterion) {
             retries: RetryConfig::default(),
             policy: "deadline".into(),
             eos: vec![2],
+            // The steps of a burst of equal prompts would be others.
+            prefix_caching: false,
             record,
             cost: None,
         };

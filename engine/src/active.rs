@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
-use scheduler::{FinishReason, Micros, Request, SeqId, SeqOutcome, Settled, Terminal};
+use scheduler::{
+    BlockHash, Chunk, FinishReason, Micros, Request, SeqId, SeqOutcome, Settled, Terminal,
+};
 use tokio::sync::mpsc;
 
 use crate::observer::{FirstToken, Observer, RequestReport};
+use crate::prefix::BlockHasher;
 use crate::sampling::Scratch;
-use crate::sequence::Sequence;
+use crate::sequence::{Known, Sequence};
 use crate::shared::Start;
 use crate::stream::Update;
 
@@ -34,6 +37,8 @@ pub(crate) struct ActiveRequest {
     updates: mpsc::Sender<Update>,
     sequences: Vec<Sequence>,
     prompt_tokens: u32,
+    /// Of each prompt, how many tokens were found in the cache when it was begun.
+    cached: Vec<Option<u32>>,
     max_tokens: u32,
     scheduled: Option<Micros>,
     /// When its first and its latest token came.
@@ -46,7 +51,7 @@ pub(crate) struct ActiveRequest {
 
 impl ActiveRequest {
     pub(crate) fn new(start: Start, eos: &Arc<[u32]>) -> ActiveRequest {
-        let Start { request, name, prompts, sampling, updates } = start;
+        let Start { request, name, prompts, root, sampling, updates } = start;
         // Choices are numbered anew for each prompt: its answers do not depend on which other
         // prompts came with it.
         let choices = prompts
@@ -56,11 +61,19 @@ impl ActiveRequest {
             .zip(&request.sequences)
             .map(|((tokens, choice), spec)| {
                 let (sampling, eos) = (Arc::clone(&sampling), Arc::clone(eos));
-                Sequence::new(tokens, sampling, eos, choice, spec.output.max)
+                let mut sequence = Sequence::new(tokens, sampling, eos, choice, spec.output.max);
+                sequence.known = root.map(|root| {
+                    let prefix = request.prefixes.get(spec.prompt as usize);
+                    let prefix = prefix.map_or(&[][..], |prefix| prefix);
+                    let last = prefix.last().copied().unwrap_or(root);
+                    Known { blocks: prefix.len() as u32, last }
+                });
+                sequence
             })
             .collect();
         ActiveRequest {
             prompt_tokens: prompts.iter().map(|prompt| prompt.tokens.len() as u32).sum(),
+            cached: vec![None; prompts.len()],
             max_tokens: sampling.max_tokens,
             request,
             name,
@@ -79,9 +92,25 @@ impl ActiveRequest {
         &self.sequences[index as usize]
     }
 
-    /// A chunk of it was planned.
-    pub(crate) fn schedule(&mut self, now: Micros) {
+    /// A chunk of it was planned. Where the first chunk of a prompt does not begin at its beginning,
+    /// what lies before was found in the cache.
+    pub(crate) fn schedule(&mut self, now: Micros, chunk: &Chunk) {
         self.scheduled.get_or_insert(now);
+        let prompt = self.request.sequences.get(chunk.seq.index as usize).map(|spec| spec.prompt);
+        if let Some(cached) = prompt.and_then(|prompt| self.cached.get_mut(prompt as usize)) {
+            cached.get_or_insert(chunk.start);
+        }
+    }
+
+    /// Prompt tokens that were found in the cache so far.
+    fn cached_tokens(&self) -> u32 {
+        self.cached.iter().flatten().sum()
+    }
+
+    /// The hash of the next block that `chunk` has filled, if there is one that is not known yet.
+    pub(crate) fn know_block(&mut self, chunk: &Chunk, hasher: &BlockHasher) -> Option<BlockHash> {
+        let sequence = self.sequences.get_mut(chunk.seq.index as usize)?;
+        sequence.know_block(chunk.start + chunk.len, hasher)
     }
 
     /// One of its sequences was preempted.
@@ -131,6 +160,7 @@ impl ActiveRequest {
             scheduled: self.scheduled.unwrap_or(now),
             at: now,
             prompt_tokens: self.prompt_tokens,
+            cached_tokens: self.cached_tokens(),
         });
     }
 
@@ -143,7 +173,11 @@ impl ActiveRequest {
         self.finished[kind] += 1;
         let sequence = self.sequence(index);
         let (stop_token, output_tokens) = (sequence.stop_token, sequence.generated());
-        self.post(outbox, Update::Finished { choice: index, reason, stop_token, output_tokens });
+        let cached_tokens = self.cached_tokens();
+        self.post(
+            outbox,
+            Update::Finished { choice: index, reason, stop_token, output_tokens, cached_tokens },
+        );
     }
 
     /// Puts an update into the outbox.
@@ -179,6 +213,7 @@ impl ActiveRequest {
             last_token: self.last_token,
             ended,
             prompt_tokens: self.prompt_tokens,
+            cached_tokens: self.cached_tokens(),
             output_tokens: self.sequences.iter().map(Sequence::generated).sum(),
             max_tokens: self.max_tokens,
             num_sequences: self.sequences.len() as u32,

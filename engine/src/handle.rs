@@ -13,10 +13,11 @@ use scheduler::{
 use tokio::sync::{Semaphore, mpsc};
 
 use crate::clock::Clock;
+use crate::prefix::BlockHasher;
 use crate::record::RecordStatus;
 use crate::shared::{Command, Front, Shared, Start};
 use crate::stream::{Departure, Mail, Room, TokenStream};
-use crate::submission::{Bounds, Outline, Refusal, Submission};
+use crate::submission::{Bounds, Outline, Prompt, Refusal, Submission};
 
 /// A view of the engine for `/health`, `/metrics` and the start line.
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,6 +55,8 @@ pub(crate) struct Inner {
     pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
     pub(crate) next_id: AtomicU64,
     pub(crate) bounds: Bounds,
+    /// What blocks are known by, unless nothing is shared.
+    pub(crate) hasher: Option<BlockHasher>,
 }
 
 impl Inner {
@@ -138,7 +141,13 @@ impl Handle {
     pub fn submit(&self, submission: Submission) -> Result<TokenStream, Refusal> {
         let inner = &self.0;
         let id = RequestId(inner.next_id.fetch_add(1, Ordering::Relaxed));
-        let request = submission.request(id, &inner.bounds)?;
+        let mut request = submission.request(id, &inner.bounds)?;
+        let salt = submission.cache_salt.as_deref();
+        let root = inner.hasher.as_ref().map(|hasher| hasher.root(salt));
+        if let Some((hasher, root)) = inner.hasher.as_ref().zip(root) {
+            let chain = |prompt: &Prompt| hasher.chain(root, &prompt.tokens);
+            request.prefixes = submission.prompts.iter().map(chain).collect();
+        }
         let choices = request.sequences.len();
         // Room for every update that can come, so that the engine thread never waits for a client.
         let room: usize = request.sequences.iter().map(|seq| seq.output.max as usize + 2).sum();
@@ -147,6 +156,7 @@ impl Handle {
             request,
             name: submission.name,
             prompts: submission.prompts,
+            root,
             sampling: Arc::new(submission.sampling),
             updates,
         });
@@ -256,7 +266,7 @@ mod tests {
     use super::*;
     use crate::record::RecordedGate;
     use crate::shared::Live;
-    use crate::{Outlook, Prompt, SamplingParams};
+    use crate::{Outlook, SamplingParams};
 
     #[test]
     fn a_full_channel_sheds_and_keeps_no_reservation() {
@@ -287,6 +297,7 @@ mod tests {
             commands,
             thread: Mutex::new(None),
             next_id: AtomicU64::new(0),
+            hasher: None,
             bounds: Bounds { max_model_len: 100, vocab_size: 10, classes: settings.classes },
         }));
         let submission = Submission {
@@ -296,6 +307,7 @@ mod tests {
             retry: 0,
             origin: 0,
             prompts: vec![Prompt { tokens: Arc::from([1, 2]), n: 2 }],
+            cache_salt: None,
             sampling: SamplingParams::default(),
             outlook: Outlook::default(),
             name: "".into(),

@@ -11,6 +11,7 @@ pub mod calibrate;
 pub mod clock;
 pub mod handle;
 pub mod observer;
+mod prefix;
 pub mod profile;
 pub mod record;
 pub mod sampling;

@@ -33,6 +33,8 @@ pub struct FirstToken {
     pub at: Micros,
     /// Prompt tokens over all its sequences' prompts (each prompt counted once).
     pub prompt_tokens: u32,
+    /// Those of them that were found in the cache.
+    pub cached_tokens: u32,
 }
 
 /// One admitted request that ended.
@@ -64,6 +66,8 @@ pub struct RequestReport {
     pub ended: Micros,
     /// Prompt tokens over all its sequences' prompts (each prompt counted once).
     pub prompt_tokens: u32,
+    /// Those of them that were found in the cache.
+    pub cached_tokens: u32,
     /// Generated tokens over all sequences.
     pub output_tokens: u32,
     /// `max_tokens` of the request.

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use scheduler::{FinishReason, Micros};
+use scheduler::{BlockHash, FinishReason, Micros};
 
+use crate::prefix::BlockHasher;
 use crate::sampling::{Sampled, Sampler, SamplingParams, Scratch};
 
 /// A sequence between its admission and its end. It does not know whether it was preempted: the
@@ -16,10 +17,19 @@ pub(crate) struct Sequence {
     params: Arc<SamplingParams>,
     eos: Arc<[u32]>,
     max_tokens: usize,
+    /// `None` if it shares nothing.
+    pub(crate) known: Option<Known>,
     /// When its latest token came.
     pub(crate) last_token: Option<Micros>,
     /// The client's stop token that ended it.
     pub(crate) stop_token: Option<u32>,
+}
+
+/// Full blocks whose hashes are known, and the hash of the last one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    pub(crate) blocks: u32,
+    pub(crate) last: BlockHash,
 }
 
 /// What came of sampling.
@@ -43,7 +53,8 @@ impl Sequence {
         let sampler = Sampler::new(Arc::clone(&params), Arc::clone(&eos), &prompt, choice);
         let max_tokens = max_tokens as usize;
         let (output, last_token, stop_token) = (Vec::new(), None, None);
-        Sequence { prompt, output, sampler, params, eos, max_tokens, last_token, stop_token }
+        let known = None;
+        Sequence { prompt, output, sampler, params, eos, max_tokens, known, last_token, stop_token }
     }
 
     /// Tokens generated, the end token included.
@@ -58,6 +69,18 @@ impl Sequence {
         tokens.extend_from_slice(&self.prompt[start.min(prompt)..end.min(prompt)]);
         tokens
             .extend_from_slice(&self.output[start.max(prompt) - prompt..end.max(prompt) - prompt]);
+    }
+
+    /// The hash of the next block that is full and not known yet, if its last token is among the
+    /// first `computed` ones.
+    pub(crate) fn know_block(&mut self, computed: u32, hasher: &BlockHasher) -> Option<BlockHash> {
+        let block_size = hasher.block_size() as u32;
+        let known = self.known.filter(|known| (known.blocks + 1) * block_size <= computed)?;
+        let mut tokens = Vec::with_capacity(hasher.block_size());
+        self.copy_tokens(known.blocks * block_size, block_size, &mut tokens);
+        let last = hasher.next(known.last, &tokens);
+        self.known = Some(Known { blocks: known.blocks + 1, last });
+        Some(last)
     }
 
     /// Samples the next token. `None` if the logits are of no use.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use scheduler::{CostModel, Counts, Micros, Request};
+use scheduler::{BlockHash, CostModel, Counts, Micros, Request};
 use tokio::sync::mpsc;
 
 use crate::clock::Clock;
@@ -26,6 +26,8 @@ pub(crate) struct Start {
     pub(crate) request: Request,
     pub(crate) name: Arc<str>,
     pub(crate) prompts: Vec<Prompt>,
+    /// Where the hashes of its blocks begin, if they may be shared.
+    pub(crate) root: Option<BlockHash>,
     pub(crate) sampling: Arc<SamplingParams>,
     pub(crate) updates: mpsc::Sender<Update>,
 }

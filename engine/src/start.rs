@@ -15,6 +15,7 @@ use crate::calibrate;
 use crate::clock::Clock;
 use crate::handle::{Handle, Inner};
 use crate::observer::Observer;
+use crate::prefix::BlockHasher;
 use crate::record::{self, Opening, RecordedGate, RecordedScheduler, Tape};
 use crate::shared::{Live, Shared};
 use crate::submission::Bounds;
@@ -42,6 +43,8 @@ pub struct Config {
     pub policy: String,
     /// The model's end tokens.
     pub eos: Vec<u32>,
+    /// Prompts that begin alike are computed once: KV blocks are kept and found by their content.
+    pub prefix_caching: bool,
     /// Where to record what gate and scheduler are asked and decide, if at all.
     pub record: Option<record::Options>,
     /// What a step costs, if that is known already; it is measured otherwise.
@@ -57,6 +60,9 @@ pub enum EngineError {
     /// The runner failed while it was measured.
     #[error("calibration failed: {0}")]
     Calibration(String),
+    /// The system gave no random numbers, which prefix caching needs.
+    #[error("no random key for the prefix cache: {0}")]
+    Key(String),
     /// The record cannot be written.
     #[error("cannot record to {path}: {error}")]
     Record {
@@ -107,6 +113,13 @@ pub fn start(
         isolation: config.isolation,
         ..GateConfig::new(config.admission, settings)
     };
+    let hasher = match config.prefix_caching {
+        false => None,
+        true => Some(
+            BlockHasher::new(limits.block_size)
+                .map_err(|error| EngineError::Key(error.to_string()))?,
+        ),
+    };
     let clock = Clock::start();
     let tape = match &config.record {
         None => None,
@@ -117,7 +130,8 @@ pub fn start(
     let live = Live { counts: scheduler.counts(), cost, progress: None };
     let shared = Arc::new(Shared::new(clock, gate, live));
     let (commands, receiver) = bounded(channel_capacity(&settings));
-    let parts = Parts { runner, scheduler, cost, observer, eos: config.eos.into() };
+    let parts =
+        Parts { runner, scheduler, cost, observer, eos: config.eos.into(), hasher: hasher.clone() };
     let thread = EngineThread::new(Arc::clone(&shared), receiver, parts);
     let thread = std::thread::Builder::new()
         .name("engine".into())
@@ -130,6 +144,7 @@ pub fn start(
         thread: Mutex::new(Some(thread)),
         next_id: AtomicU64::new(0),
         bounds: Bounds { max_model_len: limits.max_model_len, vocab_size, classes },
+        hasher,
     })))
 }
 

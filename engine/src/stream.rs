@@ -31,6 +31,8 @@ pub enum Update {
         stop_token: Option<u32>,
         /// Tokens generated, the end token included.
         output_tokens: u32,
+        /// Prompt tokens of the request that were found in the cache so far.
+        cached_tokens: u32,
     },
     /// The request waited until its deadline had become impossible.
     Expired,

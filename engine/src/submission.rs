@@ -39,6 +39,8 @@ pub struct Submission {
     pub origin: u64,
     /// The prompts, at least one. Choices are numbered prompt by prompt.
     pub prompts: Vec<Prompt>,
+    /// KV blocks are shared only with requests that have the same salt, or none as well.
+    pub cache_salt: Option<Arc<str>>,
     /// How tokens are chosen.
     pub sampling: SamplingParams,
     /// What the client expects of the output.
@@ -91,6 +93,7 @@ impl Outline<'_> {
             deadline: bounds.deadline(self.class, self.arrival, &self.deadline),
             retry: self.retry,
             origin: self.origin,
+            prefixes: Vec::new(),
             sequences: specs.collect(),
         }
     }
@@ -164,6 +167,7 @@ impl Submission {
             deadline: bounds.deadline(self.class, self.arrival, &self.deadline),
             retry: self.retry,
             origin: self.origin,
+            prefixes: Vec::new(),
             sequences: specs.collect(),
         })
     }
@@ -224,6 +228,7 @@ mod tests {
             retry: 0,
             origin: 0,
             prompts: vec![Prompt { tokens: Arc::from([1, 2, 3]), n: 1 }],
+            cache_salt: None,
             sampling,
             outlook,
             name: "".into(),

@@ -7,6 +7,7 @@
 use crate::class::Class;
 use crate::cost::CostModel;
 use crate::policy::Rank;
+use crate::prefix::CachedPrefixes;
 use crate::promise::{Kind, Promise};
 use crate::request::{Request, RequestId, SequenceSpec};
 use crate::rules::{Next, Rules};
@@ -38,28 +39,50 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    /// The demand of `request`, whose predicted lengths are filled in.
-    pub(crate) fn new(rules: &Rules<'_>, request: &Request) -> Candidate {
-        Candidate::with_lengths(rules, request, |spec| spec.output.predicted)
+    /// The demand of `request`, whose predicted lengths are filled in. What lies in the cache need
+    /// not be computed; its blocks are counted all the same, because nobody may be using them.
+    pub(crate) fn new(rules: &Rules<'_>, cache: &CachedPrefixes, request: &Request) -> Candidate {
+        Candidate::with_lengths(rules, cache, request, |spec| spec.output.predicted)
     }
 
     /// The least demand of `request`: the shortest answer that is known to be possible.
-    pub(crate) fn shortest(rules: &Rules<'_>, request: &Request) -> Candidate {
+    pub(crate) fn shortest(
+        rules: &Rules<'_>,
+        cache: &CachedPrefixes,
+        request: &Request,
+    ) -> Candidate {
         let least = |spec: &SequenceSpec| if spec.output.exact { spec.output.max } else { 1 };
-        Candidate::with_lengths(rules, request, least)
+        Candidate::with_lengths(rules, cache, request, least)
     }
 
     fn with_lengths(
         rules: &Rules<'_>,
+        cache: &CachedPrefixes,
         request: &Request,
         length: impl Fn(&SequenceSpec) -> u32,
     ) -> Candidate {
-        let (config, cost) = (rules.view.config, rules.view.cost);
+        let block_size = rules.view.config.block_size;
         let sequence = |index: usize| {
+            let spec = &request.sequences[index];
             let mut seq = Sequence::new(request, index);
-            seq.output.predicted = length(&request.sequences[index]);
+            seq.output.predicted = length(spec);
+            let before = index.checked_sub(1).map(|before| &request.sequences[before]);
+            seq.settled = match before {
+                Some(before) if before.prompt == spec.prompt => 0,
+                _ => cache.tokens(request, spec, block_size),
+            };
             seq
         };
+        Candidate::of_sequences(rules, request, sequence)
+    }
+
+    /// The demand of `request`, whose sequences are `sequence`, with what is cached of them.
+    fn of_sequences(
+        rules: &Rules<'_>,
+        request: &Request,
+        sequence: impl Fn(usize) -> Sequence,
+    ) -> Candidate {
+        let (config, cost) = (rules.view.config, rules.view.cost);
         let exact = request.sequences.iter().all(|spec| spec.output.exact);
         let rank = rules.policy.rank(&rules.view, &sequence(0)).unwrap_or(Rank::LAST);
         let sequences = request.sequences.len() as u32;
@@ -91,13 +114,23 @@ impl Candidate {
     }
 
     /// The demand of `least`, a request of `sequences` sequences with the fewest tokens that it may
-    /// turn out to have, each prompt once: no request that it stands for would stand before it.
-    pub(crate) fn least(rules: &Rules<'_>, least: &Request, sequences: u32) -> Candidate {
-        let leader = Sequence::new(least, 0);
+    /// turn out to have, each prompt once: no request that it stands for would stand before it. As
+    /// much of each prompt is taken for cached as could be.
+    pub(crate) fn least(
+        rules: &Rules<'_>,
+        cache: &CachedPrefixes,
+        least: &Request,
+        sequences: u32,
+    ) -> Candidate {
+        let sequence = |index: usize| {
+            let mut seq = Sequence::new(least, index);
+            seq.settled = cache.most_tokens(seq.prompt_tokens, rules.view.config.block_size);
+            seq
+        };
         Candidate {
-            rank: rules.policy.best_rank(&rules.view, &leader),
+            rank: rules.policy.best_rank(&rules.view, &sequence(0)),
             slots: sequences.min(rules.view.config.slots()),
-            ..Candidate::new(rules, least)
+            ..Candidate::of_sequences(rules, least, sequence)
         }
     }
 
@@ -137,7 +170,7 @@ impl Candidate {
 
     fn add(&mut self, cost: &CostModel, block_size: u32, seq: &Sequence, shares: bool) {
         let shared = if shares { seq.shared_blocks(block_size) } else { 0 };
-        let (done, steps) = (shared * block_size, seq.remaining() - 1);
+        let (done, steps) = ((shared * block_size).max(seq.settled), seq.remaining() - 1);
         let context = u64::from(seq.prompt_tokens) + u64::from(steps / 2);
         self.todo = self.todo.saturating_add(seq.prompt_tokens - done);
         self.prefill = self.prefill.plus(cost.prefill_work(done, seq.prompt_tokens - done));

@@ -121,6 +121,7 @@ mod tests {
             deadline: Deadline::default(),
             retry,
             origin: 0,
+            prefixes: Vec::new(),
             sequences: Vec::new(),
         }
     }

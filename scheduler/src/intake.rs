@@ -1,10 +1,10 @@
 //! Taking waiting sequences in: who may start, and who goes past whom.
 
+use crate::basis::Basis;
 use crate::class::Class;
 use crate::plan::StepPlan;
 use crate::planner::Place;
 use crate::policy::Change;
-use crate::request::SeqId;
 use crate::room::{Held, Room};
 use crate::scheduler::Scheduler;
 use crate::sequence::Sequence;
@@ -19,8 +19,8 @@ const MAX_BYPASSES: u8 = 64;
 enum NotNow {
     /// Its blocks are not there, or are the other class's; a smaller one may fit.
     TooLarge,
-    /// A sibling is computing the prompt that it will share.
-    SiblingFirst,
+    /// Another one is computing what it will share.
+    PrefixFirst,
 }
 
 /// The waiting sequences on their way into one step.
@@ -85,10 +85,10 @@ impl Intake {
                 self.from_head += 1;
                 continue;
             }
-            match self.may_start(scheduler, seq) {
-                Ok(shared) => return Some(self.take_in(scheduler, i, shared, left, plan)),
+            match self.may_start(scheduler, seq, plan) {
+                Ok(basis) => return Some(self.take_in(scheduler, i, basis, left, plan)),
                 Err(NotNow::TooLarge) if seq.bypassed >= MAX_BYPASSES => self.close(),
-                Err(NotNow::TooLarge | NotNow::SiblingFirst) => self.pass(),
+                Err(NotNow::TooLarge | NotNow::PrefixFirst) => self.pass(),
             }
         }
         None
@@ -102,21 +102,21 @@ impl Intake {
         self.closed |= self.num_passed == BYPASS_WINDOW;
     }
 
-    /// Whether a waiting sequence, whose class has a slot, can start now, and the sibling and number
-    /// of blocks that it shares then.
+    /// Whether a waiting sequence, whose class has a slot, can start now, and what it need not
+    /// compute then.
     fn may_start(
         &self,
         scheduler: &Scheduler,
         seq: &Sequence,
-    ) -> Result<Option<(SeqId, u32)>, NotNow> {
+        plan: &StepPlan,
+    ) -> Result<Basis, NotNow> {
         let config = &scheduler.config;
-        let shared = shareable(scheduler, seq)?;
-        let have = shared.map_or(0, |(_, blocks)| blocks);
-        let needed = config.blocks_for(seq.peak_tokens()) - have;
+        let basis = scheduler.basis(seq, plan).ok_or(NotNow::PrefixFirst)?;
+        let needed = config.blocks_for(seq.peak_tokens()) - basis.in_use();
         let kept = if scheduler.running.is_empty() { 0 } else { config.watermark() };
         let fits = needed + kept + self.committed <= scheduler.kv.num_free();
         if fits && self.room.has_share(seq.class, &self.held, needed) {
-            Ok(shared)
+            Ok(basis)
         } else {
             Err(NotNow::TooLarge)
         }
@@ -128,7 +128,7 @@ impl Intake {
         &mut self,
         scheduler: &mut Scheduler,
         i: usize,
-        shared: Option<(SeqId, u32)>,
+        basis: Basis,
         left: u32,
         plan: &mut StepPlan,
     ) -> u32 {
@@ -140,37 +140,17 @@ impl Intake {
         let mut seq = scheduler.waiting.remove(i);
         scheduler.policy.observe(&seq, Change::Started);
         let peak = scheduler.config.blocks_for(seq.peak_tokens());
-        let have = shared.map_or(0, |(_, blocks)| blocks);
-        if let Some((sibling, blocks)) = shared {
-            scheduler.kv.share(sibling, seq.id, blocks);
-            seq.computed = blocks * scheduler.config.block_size;
-            seq.settled = seq.computed;
-        }
+        scheduler.build_on(&mut seq, basis);
         let len = seq.pending().min(left);
         let grown = scheduler.kv.grow(seq.id, seq.computed + len);
         assert!(grown.is_ok(), "its whole peak was free");
         plan.chunks.push(seq.advance(len));
-        self.held.start(seq.class, peak - have);
+        self.held.start(seq.class, peak - basis.in_use());
         self.committed += scheduler.growth(&seq);
         let place = scheduler.running_index(seq.id).unwrap_or_else(|place| place);
         scheduler.running.insert(place, seq);
         len
     }
-}
-
-/// The running sibling whose full prompt blocks `seq` can share. A sibling that still computes them
-/// is waited for.
-fn shareable(scheduler: &Scheduler, seq: &Sequence) -> Result<Option<(SeqId, u32)>, NotNow> {
-    let block_size = scheduler.config.block_size;
-    let blocks = seq.shared_blocks(block_size);
-    let mut found = Ok(None);
-    for other in scheduler.siblings(seq) {
-        if other.settled >= blocks * block_size {
-            return Ok(Some((other.id, blocks)));
-        }
-        found = Err(NotNow::SiblingFirst);
-    }
-    found
 }
 
 impl Scheduler {

@@ -307,6 +307,7 @@ mod tests {
             deadline: Deadline::default(),
             retry: 0,
             origin: 0,
+            prefixes: Vec::new(),
             sequences: vec![SequenceSpec { prompt: 0, prompt_tokens: 5, output }],
         };
         let first_token = Micros(1_007);

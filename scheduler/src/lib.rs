@@ -15,6 +15,7 @@ extern crate alloc;
 pub mod admission;
 pub mod admission_policy;
 mod band;
+mod basis;
 #[cfg(feature = "serde")]
 mod boxed;
 mod candidate;
@@ -37,6 +38,7 @@ mod placement;
 pub mod plan;
 mod planner;
 pub mod policy;
+pub mod prefix;
 mod promise;
 mod queues;
 mod refusals;
@@ -64,6 +66,7 @@ pub use demand::Demand;
 pub use gate::{Early, Gate};
 pub use kv::{KvBlocks, OutOfBlocks};
 pub use plan::{Chunk, Event, SeqOutcome, StepPlan};
+pub use prefix::{BlockHash, CacheChanges};
 pub use request::{
     Deadline, FinishReason, OutputLength, Request, RequestId, SeqId, SequenceSpec, Terminal,
 };

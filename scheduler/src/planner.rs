@@ -66,8 +66,14 @@ impl Scheduler {
     fn order_waiting(&mut self, now: Micros) -> Vec<RequestId> {
         let mut expired = Vec::new();
         let mut waiting = core::mem::take(&mut self.waiting);
+        self.look_again(&mut waiting);
         for seq in &mut waiting {
-            let rank = self.policy.rank(&self.view(now), seq);
+            let mut rank = self.policy.rank(&self.view(now), seq);
+            if rank.is_none() {
+                // It may be cached by now.
+                self.look(seq);
+                rank = self.policy.rank(&self.view(now), seq);
+            }
             if rank.is_none() && !self.has_produced(seq) {
                 expired.push(seq.id.request);
             }
@@ -120,7 +126,7 @@ impl Scheduler {
         let begun = self.running.iter().filter(|seq| seq.pending() > 1).filter(latency);
         let starting = self.waiting.iter().rev().filter(latency);
         for seq in begun.chain(starting.take(free[Class::Latency.index()] as usize)) {
-            state.add_latency_prefill(seq.tpot.micros(), seq.pending());
+            state.add_latency_prefill(seq.tpot.micros(), seq.to_compute());
             if state.latency_prefill >= full {
                 break;
             }
@@ -247,6 +253,7 @@ impl Scheduler {
         plan.preempted.push(id);
         self.preemptions += 1;
         seq.reset();
+        self.look(&mut seq);
         self.policy.observe(&seq, Change::Preempted);
         lean::push(&mut self.waiting, seq);
         true
@@ -266,7 +273,11 @@ impl Scheduler {
     /// Blocks that a running sequence holds or is expected to take, and gives back when it ends.
     pub(crate) fn leaves(&self, seq: &Sequence) -> u32 {
         let held = self.config.blocks_for(seq.computed) + self.growth(seq);
-        if seq.alone { held } else { held - seq.shared_blocks(self.config.block_size).min(held) }
+        let shared = match seq.alone {
+            true => self.kv.num_shared(seq.id),
+            false => seq.shared_blocks(self.config.block_size),
+        };
+        held - shared.min(held)
     }
 }
 
@@ -344,6 +355,7 @@ mod tests {
             deadline: Deadline::default(),
             retry: 0,
             origin: 0,
+            prefixes: Vec::new(),
             sequences: vec![SequenceSpec { prompt: 0, prompt_tokens, output }; n],
         }
     }

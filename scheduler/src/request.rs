@@ -1,9 +1,11 @@
 //! Requests and sequences as the scheduler sees them: counts and times, never text.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
 use crate::class::Class;
+use crate::prefix::BlockHash;
 use crate::time::Micros;
 
 /// Identifies one request; handed out by the engine's handle, never reused.
@@ -90,6 +92,9 @@ pub struct Request {
     /// The same for every attempt of one request and, as far as possible, for no other: a hash of
     /// client and content that the server makes; 0 if it makes none.
     pub origin: u64,
+    /// Of each prompt ([`SequenceSpec::prompt`] counts them), what its full KV blocks are known by,
+    /// first to last. A prompt that is not in here shares nothing with other requests.
+    pub prefixes: Vec<Arc<[BlockHash]>>,
     /// n choices of every prompt, at least one.
     pub sequences: Vec<SequenceSpec>,
 }

@@ -9,6 +9,7 @@
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::class::ClassTable;
@@ -16,8 +17,9 @@ use crate::cost::CostModel;
 use crate::kv::KvBlocks;
 use crate::lean;
 use crate::length::{Lengths, Lesson};
-use crate::plan::{Event, SeqOutcome, StepPlan};
+use crate::plan::{Chunk, Event, SeqOutcome, StepPlan};
 use crate::policy::{Change, Rank, SchedulerPolicy, View};
+use crate::prefix::{BlockHash, CacheChanges, Chain};
 use crate::request::{FinishReason, Request, RequestId, SeqId, Terminal};
 use crate::sequence::Sequence;
 use crate::time::Micros;
@@ -68,10 +70,17 @@ pub struct Counts {
     pub waiting: u32,
     /// Sequences that run.
     pub running: u32,
-    /// Free KV blocks.
+    /// Free KV blocks, cached ones included.
     pub free_blocks: u32,
+    /// Free KV blocks whose content is kept for who may need it.
+    pub cached_blocks: u32,
     /// All KV blocks.
     pub num_blocks: u32,
+    /// Known tokens of sequences that started, and those of them that were found in the cache,
+    /// since start. Returns from a preemption do not count.
+    pub cache_queries: u64,
+    /// See `cache_queries`.
+    pub cache_hits: u64,
     /// Preemptions since start.
     pub preemptions: u64,
 }
@@ -101,6 +110,12 @@ pub struct Scheduler {
     /// The next one to be taken in is the last, as of the latest plan.
     pub(crate) waiting: Vec<Sequence>,
     pub(crate) kv: KvBlocks,
+    /// What the blocks of live sequences are known by, if they may be shared.
+    pub(crate) chains: BTreeMap<SeqId, Chain>,
+    /// How many looks into the cache there have been for those that wait.
+    pub(crate) looks: u64,
+    pub(crate) cache_queries: u64,
+    pub(crate) cache_hits: u64,
     pub(crate) lengths: Lengths,
     pub(crate) preemptions: u64,
 }
@@ -122,6 +137,10 @@ impl Scheduler {
             running: Vec::new(),
             waiting: Vec::new(),
             kv: KvBlocks::new(config.num_blocks, config.block_size),
+            chains: BTreeMap::new(),
+            looks: 0,
+            cache_queries: 0,
+            cache_hits: 0,
             lengths: Lengths::default(),
             preemptions: 0,
         }
@@ -144,6 +163,10 @@ impl Scheduler {
             let peak = self.config.blocks_for(spec.peak_tokens());
             assert!(peak <= self.config.num_blocks, "the gate refuses what can never fit");
             let mut seq = Sequence::new(request, index);
+            if let Some(prefix) = request.prefixes.get(spec.prompt as usize) {
+                self.chains.insert(seq.id, Chain::new(Arc::clone(prefix)));
+                self.look(&mut seq);
+            }
             let rank = self.policy.rank(&self.view(request.arrival), &seq);
             seq.rank = rank.unwrap_or(Rank::LAST);
             self.policy.observe(&seq, Change::Queued);
@@ -173,13 +196,7 @@ impl Scheduler {
         plan: &StepPlan,
         outcomes: &[SeqOutcome],
     ) -> Vec<Event> {
-        for chunk in &plan.chunks {
-            if let Ok(i) = self.running_index(chunk.seq) {
-                let seq = &mut self.running[i];
-                seq.settled = seq.computed;
-                self.policy.observe(seq, Change::Served(*chunk));
-            }
-        }
+        plan.chunks.iter().for_each(|chunk| self.settle(chunk));
         let mut events = Vec::new();
         for outcome in outcomes {
             match *outcome {
@@ -189,6 +206,21 @@ impl Scheduler {
             }
         }
         events
+    }
+
+    /// The next full block of `seq`, generated tokens included, is known by `hash`. To be called
+    /// before the `complete` that books the last of its tokens as computed; ignored if `seq` shares
+    /// nothing.
+    pub fn know_block(&mut self, seq: SeqId, hash: BlockHash) {
+        if let Some(chain) = self.chains.get_mut(&seq) {
+            chain.push(hash);
+        }
+    }
+
+    /// What came into the cache and what went since this was asked last, for
+    /// [`Gate::update_cache`](crate::Gate::update_cache).
+    pub fn take_cache_changes(&mut self) -> CacheChanges {
+        self.kv.take_changes()
     }
 
     /// The step failed: each request with a chunk in it ends as `Failed`, nobody else.
@@ -213,7 +245,10 @@ impl Scheduler {
             waiting: self.waiting.len() as u32,
             running: self.running.len() as u32,
             free_blocks: self.kv.num_free(),
+            cached_blocks: self.kv.num_parked(),
             num_blocks: self.kv.num_blocks(),
+            cache_queries: self.cache_queries,
+            cache_hits: self.cache_hits,
             preemptions: self.preemptions,
         }
     }
@@ -230,6 +265,25 @@ impl Scheduler {
 
     pub(crate) fn running_index(&self, id: SeqId) -> Result<usize, usize> {
         self.running.binary_search_by_key(&id, |seq| seq.id)
+    }
+
+    /// A chunk is in the cache; the blocks that it filled may be used by others.
+    fn settle(&mut self, chunk: &Chunk) {
+        let block_size = self.config.block_size;
+        let Ok(i) = self.running_index(chunk.seq) else { return };
+        let seq = &mut self.running[i];
+        let before = seq.settled / block_size;
+        seq.settled = seq.computed;
+        self.policy.observe(seq, Change::Served(*chunk));
+        let filled = before..seq.settled / block_size;
+        if filled.is_empty() {
+            return;
+        }
+        let Some(chain) = self.chains.get(&chunk.seq) else { return };
+        for i in filled {
+            let Some(hash) = chain.get(i as usize) else { break };
+            self.kv.name(chunk.seq, i, *hash);
+        }
     }
 
     /// A token of a running sequence came and more are expected.
@@ -298,16 +352,17 @@ impl Scheduler {
         for id in ids {
             self.choices.remove(id);
         }
-        let kv = &mut self.kv;
-        let stays = |seq: &Sequence| ids.binary_search(&seq.id.request).is_err();
-        self.running.retain(|seq| {
-            let stays = stays(seq);
+        let (kv, chains) = (&mut self.kv, &mut self.chains);
+        let mut stays = |seq: &Sequence| {
+            let stays = ids.binary_search(&seq.id.request).is_err();
             if !stays {
                 kv.release(seq.id);
+                chains.remove(&seq.id);
             }
             stays
-        });
+        };
         let policy = &mut self.policy;
+        self.running.retain(&mut stays);
         self.waiting.retain(|seq| {
             let stays = stays(seq);
             if !stays {
@@ -318,6 +373,7 @@ impl Scheduler {
     }
 
     fn remove_sequence(&mut self, id: SeqId) -> Option<Sequence> {
+        self.chains.remove(&id);
         if let Ok(i) = self.running_index(id) {
             self.kv.release(id);
             return Some(self.running.remove(i));

@@ -41,7 +41,8 @@ pub struct Sequence {
     pub generated: u32,
     /// Tokens in the KV cache, those of the step in flight included.
     pub computed: u32,
-    /// Tokens in the KV cache without those of the step in flight: what siblings may share.
+    /// Tokens in the KV cache without those of the step in flight: what others may share. While it
+    /// waits, those that it found there when it was looked up last, and need not compute.
     pub settled: u32,
     /// When its first token came.
     pub first_token: MaybeMicros,
@@ -108,6 +109,12 @@ impl Sequence {
         self.known() - self.computed
     }
 
+    /// Known tokens that it must compute before its next one: not those that it finds in the cache.
+    #[must_use]
+    pub fn to_compute(&self) -> u32 {
+        self.known() - self.computed.max(self.settled)
+    }
+
     /// Output tokens that are expected still to come, at least one. The prediction of a sequence
     /// that runs is revised before it is outlived; only in a replay that follows the sequence
     /// further can it be, and then a quarter of what is written is expected besides.
@@ -145,8 +152,13 @@ impl Sequence {
         self.known() + more.max(1) - 1
     }
 
-    /// Full blocks of its prompt that siblings can share. One token at least stays to be computed,
-    /// for its logits.
+    /// Blocks that it may find in the cache. One token at least stays to be computed, for its logits.
+    #[must_use]
+    pub const fn cacheable_blocks(&self, block_size: u32) -> u32 {
+        (self.known() - 1) / block_size
+    }
+
+    /// Full blocks of its prompt that siblings can share: all but one token at least, as above.
     #[must_use]
     pub const fn shared_blocks(&self, block_size: u32) -> u32 {
         (self.prompt_tokens - 1) / block_size
@@ -201,7 +213,8 @@ impl Sequence {
     /// The earliest time of its next token: alone on the device, from `now`.
     #[must_use]
     pub fn earliest_token(&self, now: Micros, cost: &CostModel, step_tokens: u32) -> Micros {
-        now.plus(cost.prefill(self.computed, self.pending(), step_tokens))
+        let todo = self.to_compute();
+        now.plus(cost.prefill(self.known() - todo, todo, step_tokens))
     }
 
     /// The latest time for its next token from which the rest can still be in time on an otherwise

@@ -7,6 +7,7 @@
 
 use alloc::vec::Vec;
 
+use crate::basis::LOOKS;
 use crate::class::Class;
 use crate::columns::{Columns, within_horizon};
 use crate::lean;
@@ -120,7 +121,7 @@ impl Timeline {
         for seq in &scheduler.running {
             match seq.after_step(self.base) {
                 Some(after) if after.pending() == 1 => {
-                    let blocks = scheduler.config.blocks_for(after.peak_tokens());
+                    let blocks = scheduler.expected_blocks(&after);
                     let begins = after.first_token == MaybeMicros::NONE;
                     let item = item(&after, after.computed, blocks);
                     let item = Item { todo: 0, running: true, begins, ..item };
@@ -179,7 +180,7 @@ impl Timeline {
     }
 
     fn collect_running(&mut self, scheduler: &Scheduler, seq: &Sequence, found: &mut Found) {
-        let blocks = scheduler.config.blocks_for(seq.peak_tokens());
+        let blocks = scheduler.expected_blocks(seq);
         let item = Item { running: true, ..item(seq, seq.computed, blocks) };
         self.collect(seq, item, found);
         self.running_until[seq.class.index()] = self.entries.len();
@@ -198,10 +199,14 @@ impl Timeline {
         let running = scheduler.siblings(seq).next().is_some();
         let leader = if running { self.running_leader(seq.id.request, found) } else { ahead };
         let shares = running || ahead.is_some();
-        let blocks = if shares { seq.shared_blocks(block_size) } else { 0 };
-        let own = scheduler.config.blocks_for(seq.peak_tokens()) - blocks;
-        let leader = leader.filter(|_| blocks > 0);
-        Waiting { item: Item { leader, ..item(seq, blocks * block_size, own) }, shares }
+        // What its sibling will have computed, or what it finds in the cache.
+        let shared = if shares { seq.shared_blocks(block_size) } else { 0 };
+        let cached = seq.settled / block_size;
+        let is_next = self.waiting[0] + self.waiting[1] < LOOKS as u32;
+        let in_use = if is_next { scheduler.blocks_in_use(seq) } else { 0 };
+        let own = scheduler.config.blocks_for(seq.peak_tokens()) - shared.max(in_use);
+        let leader = leader.filter(|_| shared > cached);
+        Waiting { item: Item { leader, ..item(seq, shared.max(cached) * block_size, own) }, shares }
     }
 
     /// The entry of a request that runs and still prefills.

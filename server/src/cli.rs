@@ -280,6 +280,18 @@ pub struct SchedulingFlags {
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_budget: Option<f64>,
 
+    /// Compute prompts that begin alike once: KV blocks are kept and found by their content
+    /// [default: true]
+    #[arg(long, value_name = "BOOL", env = "SLUICE_ENABLE_PREFIX_CACHING")]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    enable_prefix_caching: Option<bool>,
+
+    /// The same as --enable-prefix-caching=false
+    #[arg(long, overrides_with = "enable_prefix_caching")]
+    #[serde(skip)]
+    no_enable_prefix_caching: bool,
+
     /// Most sequences in a step [default: 32]
     #[arg(long, value_name = "N", env = "SLUICE_MAX_NUM_SEQS")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -326,6 +338,9 @@ impl Serve {
             if let Some(target) = target {
                 latency.insert(key.into(), target.to_string().into());
             }
+        }
+        if flags.no_enable_prefix_caching {
+            table.insert("enable_prefix_caching".into(), false.into());
         }
         if let Some(safety) = flags.safety_factor {
             for class in [&mut latency, &mut throughput] {

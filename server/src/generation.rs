@@ -154,7 +154,14 @@ impl Generation {
                     self.token(choice, token, logprobs);
                     continue;
                 }
-                Some(Some(Update::Finished { choice, reason, stop_token, output_tokens })) => {
+                Some(Some(Update::Finished {
+                    choice,
+                    reason,
+                    stop_token,
+                    output_tokens,
+                    cached_tokens,
+                })) => {
+                    self.usage.prompt_tokens_details.cached_tokens = cached_tokens;
                     self.finished(choice, reason, stop_token, output_tokens);
                     continue;
                 }

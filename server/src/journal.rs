@@ -156,6 +156,7 @@ fn ended(report: &RequestReport) {
         outcome = report.terminal.label(),
         reason = reason(report),
         prompt_tokens = report.prompt_tokens,
+        cached_tokens = report.cached_tokens,
         output_tokens = report.output_tokens,
         queue_ms = report.scheduled.map(since),
         ttft_ms = report.first_token.map(since),

@@ -52,6 +52,7 @@ pub(crate) fn request(id: u64, arrival: Micros) -> Request {
         deadline: Deadline { first_token: due(36_000), last_token: due(72_000), tpot: None },
         retry: 0,
         origin: 0,
+        prefixes: Vec::new(),
         sequences: vec![SequenceSpec { prompt: 0, prompt_tokens, output }],
     }
 }

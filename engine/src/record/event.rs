@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 
 use scheduler::{
-    Admission, ClusterView, CostModel, Deadline, Gate, GateConfig, Micros, Request, RequestId,
-    SeqId, SeqOutcome, Settled, Shed, StepLoad, StepPlan, Terminal,
+    Admission, BlockHash, ClusterView, CostModel, Deadline, Gate, GateConfig, Micros, Request,
+    RequestId, SeqId, SeqOutcome, Settled, Shed, StepLoad, StepPlan, Terminal,
 };
 use serde::{Deserialize, Serialize};
 
@@ -109,7 +109,8 @@ pub enum Event<'a> {
         /// How it had been forecast.
         settled: Option<Settled>,
     },
-    /// The gate got a new timeline, built from the scheduler as it is at this point.
+    /// The gate got a new timeline, built from the scheduler as it is at this point, and learned
+    /// what has changed in its cache.
     Install {
         /// When.
         now: Micros,
@@ -147,6 +148,13 @@ pub enum Event<'a> {
         now: Micros,
         /// What was planned.
         note: PlanNote<'a>,
+    },
+    /// A block with generated tokens is full.
+    Block {
+        /// Whose.
+        seq: SeqId,
+        /// What it is known by.
+        hash: BlockHash,
     },
     /// The step ran.
     Complete {

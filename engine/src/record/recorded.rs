@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use std::ops::Deref;
 
 use scheduler::{
-    Admission, ClusterView, CostModel, Event as Outcome, Gate, Micros, Request, RequestId,
-    Scheduler, SeqId, SeqOutcome, Settled, Shed, StepPlan, Terminal, Timeline,
+    Admission, BlockHash, CacheChanges, ClusterView, CostModel, Event as Outcome, Gate, Micros,
+    Request, RequestId, Scheduler, SeqId, SeqOutcome, Settled, Shed, StepPlan, Terminal, Timeline,
 };
 
 use super::event::{Event, Outcomes, PlanNote, State, encode};
@@ -61,15 +61,18 @@ impl RecordedGate {
         Some(decision)
     }
 
-    /// See [`Gate::install`]. `timeline` was built from the scheduler as it is now.
+    /// See [`Gate::install`] and [`Gate::update_cache`]. `timeline` was built from the scheduler as
+    /// it is now, and `changes` were taken from it.
     pub(crate) fn install(
         &mut self,
         now: Micros,
         base: Micros,
         timeline: Timeline,
+        changes: CacheChanges,
         cost: CostModel,
     ) -> Timeline {
         let spent = self.gate.install(now, timeline, cost);
+        self.gate.update_cache(changes);
         if let Some(tape) = &self.tape {
             tape.put(&Event::Install { now, base });
         }
@@ -101,6 +104,7 @@ impl RecordedGate {
         &mut self,
         now: Micros,
         timeline: Timeline,
+        changes: CacheChanges,
         cost: CostModel,
         state: Vec<u8>,
     ) -> Timeline {
@@ -108,7 +112,7 @@ impl RecordedGate {
             self.gate.carry();
             tape.begin(cost, State::of(&self.gate, state));
         }
-        self.install(now, now, timeline, cost)
+        self.install(now, now, timeline, changes, cost)
     }
 
     /// The largest number of a request that was admitted while recording.
@@ -209,6 +213,18 @@ impl RecordedScheduler {
             tape.put(&Event::Complete { now, outcomes: Outcomes::of(plan, outcomes) });
         }
         self.scheduler.complete(now, plan, outcomes)
+    }
+
+    /// See [`Scheduler::know_block`].
+    pub(crate) fn know_block(&mut self, seq: SeqId, hash: BlockHash) {
+        self.put(&Event::Block { seq, hash });
+        self.scheduler.know_block(seq, hash);
+    }
+
+    /// See [`Scheduler::take_cache_changes`]. What is taken has to be installed with the next
+    /// timeline: the record does not say it, a replay takes it at that point.
+    pub(crate) fn take_cache_changes(&mut self) -> CacheChanges {
+        self.scheduler.take_cache_changes()
     }
 
     /// See [`Scheduler::fail`].

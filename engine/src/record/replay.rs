@@ -134,6 +134,7 @@ impl Replay {
             Event::Install { now, base } => {
                 let timeline = Timeline::build(*base, &self.scheduler);
                 self.gate.install(*now, timeline, self.cost);
+                self.gate.update_cache(self.scheduler.take_cache_changes());
                 Ok(Applied::Input)
             }
             Event::Cluster { now, view } => {
@@ -163,6 +164,10 @@ impl Replay {
             Event::Plan { now, note } => {
                 self.plan = self.scheduler.plan(*now);
                 Ok(compare(|| "plan of a step".into(), note, &PlanNote::of(&self.plan)))
+            }
+            Event::Block { seq, hash } => {
+                self.scheduler.know_block(*seq, *hash);
+                Ok(Applied::Input)
             }
             Event::Complete { now, outcomes } => {
                 let plan = std::mem::take(&mut self.plan);

@@ -183,6 +183,7 @@ impl Rig {
             retries: RetryConfig::default(),
             policy: policy.into(),
             eos: vec![EOS],
+            prefix_caching: true,
             record,
             cost: None,
         };
@@ -302,6 +303,7 @@ pub(crate) fn submission(prompts: &[usize], n: u32, max_tokens: u32) -> Submissi
         retry: 0,
         origin: 0,
         prompts: prompts.iter().map(|&len| prompt(len)).collect(),
+        cache_salt: None,
         sampling: SamplingParams { max_tokens, seed: 11, ..SamplingParams::default() },
         outlook: Outlook::default(),
         name: "".into(),

@@ -83,9 +83,9 @@ impl EngineThread {
             self.end(now, id, Terminal::Failed, why);
         }
         let mut live = self.shared.live();
-        let Counts { num_blocks, preemptions, .. } = live.counts;
-        let free_blocks = num_blocks;
-        live.counts = Counts { num_blocks, free_blocks, preemptions, ..Counts::default() };
+        let Counts { num_blocks, .. } = live.counts;
+        let (waiting, running, cached_blocks, free_blocks) = (0, 0, 0, num_blocks);
+        live.counts = Counts { waiting, running, cached_blocks, free_blocks, ..live.counts };
         live.progress = None;
         drop(live);
         self.outbox.flush();

@@ -18,6 +18,7 @@ use crate::active::{ActiveRequest, Outbox};
 use crate::batch::{Batch, panic_message};
 use crate::calibrate::Calibrator;
 use crate::observer::{Observer, StepReport};
+use crate::prefix::BlockHasher;
 use crate::record::RecordedScheduler;
 use crate::sampling::Scratch;
 use crate::shared::{Command, Live, Shared};
@@ -33,6 +34,7 @@ pub(crate) struct Parts {
     pub(crate) cost: CostModel,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) eos: Arc<[u32]>,
+    pub(crate) hasher: Option<BlockHasher>,
 }
 
 /// The state of the thread.
@@ -144,7 +146,7 @@ impl EngineThread {
         }
         for chunk in &plan.chunks {
             if let Some(request) = self.requests.get_mut(&chunk.seq.request) {
-                request.schedule(now);
+                request.schedule(now, chunk);
             }
         }
     }
@@ -161,6 +163,7 @@ impl EngineThread {
             let (scratch, outbox) = (&mut self.scratch, &mut self.outbox);
             outcomes.push(request.sample(chunk.seq, now, row, scratch, observer, outbox));
         }
+        self.know_blocks(plan);
         let now = self.shared.clock.now();
         let events = self.parts.scheduler.complete(now, plan, &outcomes);
         self.book(now, &events, "the model returned values that are not finite");
@@ -178,6 +181,18 @@ impl EngineThread {
             counts: self.parts.scheduler.counts(),
         });
         self.finish_step(now);
+    }
+
+    /// Tells the scheduler what the blocks are known by that the step has filled with generated
+    /// tokens.
+    fn know_blocks(&mut self, plan: &StepPlan) {
+        let Some(hasher) = &self.parts.hasher else { return };
+        for chunk in &plan.chunks {
+            let Some(request) = self.requests.get_mut(&chunk.seq.request) else { continue };
+            while let Some(hash) = request.know_block(chunk, hasher) {
+                self.parts.scheduler.know_block(chunk.seq, hash);
+            }
+        }
     }
 
     /// The step failed: so do the requests in it, and nobody else.
@@ -217,9 +232,11 @@ impl EngineThread {
     }
 
     /// Replays the scheduler forward from `base` for the gate.
-    fn install_timeline(&self, now: Micros, base: Micros) {
+    fn install_timeline(&mut self, now: Micros, base: Micros) {
         let timeline = Timeline::build(base, &self.parts.scheduler);
-        let spent = self.shared.front().gate.install(now, base, timeline, self.parts.cost);
+        let changes = self.parts.scheduler.take_cache_changes();
+        let cost = self.parts.cost;
+        let spent = self.shared.front().gate.install(now, base, timeline, changes, cost);
         // Freed here, after the lock.
         drop(spent);
     }
@@ -232,8 +249,9 @@ impl EngineThread {
         let now = self.shared.clock.now();
         let timeline = Timeline::build(now, &self.parts.scheduler);
         let state = self.parts.scheduler.state();
+        let changes = self.parts.scheduler.take_cache_changes();
         let mut front = self.shared.front();
-        let spent = front.gate.begin_segment(now, timeline, self.parts.cost, state);
+        let spent = front.gate.begin_segment(now, timeline, changes, self.parts.cost, state);
         self.parts.scheduler.note_segment(front.gate.newest());
         drop(front);
         drop(spent);

@@ -10,6 +10,7 @@ use crate::autoscale::Autoscale;
 use crate::classes::{self, Offer};
 use crate::experiment::{Device, Effort, Rules, Scenario, capacity};
 use crate::policies::{self, Compared};
+use crate::prefix;
 use crate::tables::{Bench, Topic};
 use crate::target::Target;
 use crate::workload::by_name;
@@ -28,6 +29,9 @@ enum Command {
     Admission(Admission),
     /// Tables: scheduling policies and admission policies beside each other.
     Policies(Policies),
+    /// Tables: what the prefix cache finds in a trace of conversations, and what the gate gains by
+    /// knowing it.
+    Prefix(Prefix),
     /// One scenario in detail.
     ///
     /// Example: sluice-sim run --workload 8b-code --slo 1.5s --load 2
@@ -100,6 +104,15 @@ struct Policies {
     workload: Vec<String>,
     /// Multiples of capacity.
     #[arg(long, value_delimiter = ',', default_values_t = [0.5, 1.0, 2.0])]
+    loads: Vec<f64>,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, Args)]
+struct Prefix {
+    /// Multiples of capacity.
+    #[arg(long, value_delimiter = ',', default_values_t = [1.0, 2.0])]
     loads: Vec<f64>,
     #[command(flatten)]
     common: Common,
@@ -196,6 +209,12 @@ pub fn run(cli: Cli) -> Result<()> {
     match cli.command {
         Command::Admission(admission) => admission.run(&mut out),
         Command::Policies(policies) => policies.run(&mut out),
+        Command::Prefix(Prefix { loads, common }) => {
+            ensure!(loads.iter().all(|load| *load > 0.0), "--loads must be above 0");
+            let bench = common.bench(loads, Vec::new())?;
+            prefix::print(&bench.effort, &bench.loads, &mut out)?;
+            Ok(())
+        }
         Command::Run(one) => one.run(&mut out),
         Command::Classes(classes) => classes.run(&mut out),
         Command::Autoscale(autoscale) => autoscale.run(&mut out),

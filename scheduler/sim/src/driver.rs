@@ -41,6 +41,8 @@ pub struct Setup {
     pub corrected: bool,
     /// Of the noise.
     pub seed: u64,
+    /// The gate is not told what of a prompt is cached.
+    pub blind: bool,
     /// Compares the gate's forecasts with a timeline built anew after each admission.
     pub compared: bool,
 }
@@ -63,6 +65,7 @@ impl Setup {
             bias: 1.0,
             corrected: false,
             seed,
+            blind: false,
             compared: false,
         }
     }
@@ -145,15 +148,18 @@ impl<'a> Driver<'a> {
         }
         assert!(self.live.is_empty());
         self.run.ended = self.now;
-        self.run.preemptions = self.scheduler.counts().preemptions;
+        let counts = self.scheduler.counts();
+        self.run.preemptions = counts.preemptions;
+        self.run.cached_tokens = counts.cache_hits;
         self.run
     }
 
     fn step(&mut self, plan: &StepPlan) {
         let predicted = self.cost.step(&plan.load);
         let base = self.now.plus(predicted);
+        let changes = self.scheduler.take_cache_changes();
         let scheduler = &self.scheduler;
-        self.front.install(self.now, self.cost, || Timeline::build(base, scheduler));
+        self.front.install(self.now, self.cost, || Timeline::build(base, scheduler), changes);
         let end = self.now.plus(self.true_time(&plan.load));
         let mut admitted = Vec::new();
         while self.jobs.get(self.arrived).is_some_and(|job| job.request.arrival < end) {
@@ -203,7 +209,11 @@ impl<'a> Driver<'a> {
         let mut request = job.request.clone();
         assert_eq!(request.id.0 as usize, self.arrived, "ids are the places of the jobs");
         self.arrived += 1;
+        if self.setup.blind {
+            request.prefixes.clear();
+        }
         let decision = self.front.offer(&mut request, job.actual, self.live.len());
+        request.prefixes.clone_from(&job.request.prefixes);
         self.check_bounds();
         let fate = match decision {
             Decision::Admitted(forecast) => {

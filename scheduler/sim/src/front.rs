@@ -1,9 +1,9 @@
 //! Who decides at arrival: the gate, or a baseline.
 
 use scheduler::{
-    Admission, AdmissionMode, CostModel, Forecast, Gate, GateConfig, IsolationConfig, KindConfig,
-    Micros, OutputLength, Request, RequestId, Rule, SchedulerConfig, Settled, Terminal, Timeline,
-    policy,
+    Admission, AdmissionMode, CacheChanges, CostModel, Forecast, Gate, GateConfig, IsolationConfig,
+    KindConfig, Micros, OutputLength, Request, RequestId, Rule, SchedulerConfig, Settled, Terminal,
+    Timeline, policy,
 };
 
 /// The rule of admission.
@@ -92,9 +92,11 @@ impl Front {
         now: Micros,
         cost: CostModel,
         timeline: impl FnOnce() -> Timeline,
+        changes: CacheChanges,
     ) {
         if let Front::Gate(gate) = self {
             gate.install(now, timeline(), cost);
+            gate.update_cache(changes);
         }
     }
 

@@ -65,6 +65,8 @@ pub struct Run {
     pub steps: u64,
     /// Sequences that lost their blocks.
     pub preemptions: u64,
+    /// Tokens that were found in the prefix cache.
+    pub cached_tokens: u64,
     /// If asked for: by how much the last tokens that the gate forecasts after an admission differ
     /// from those of a timeline built anew, per mille of the time to come.
     pub insertion_errors: Vec<u64>,
@@ -77,6 +79,7 @@ impl Run {
             ended: Micros(0),
             steps: 0,
             preemptions: 0,
+            cached_tokens: 0,
             insertion_errors: Vec::new(),
         }
     }

@@ -44,6 +44,7 @@ impl Stream {
                     deadline,
                     retry: 0,
                     origin: id as u64,
+                    prefixes: Vec::new(),
                     sequences: vec![SequenceSpec { prompt: 0, prompt_tokens, output }],
                 },
                 actual,

@@ -41,6 +41,7 @@ fn request(id: u64, prompt_tokens: u32, predicted: u32, last: Option<u64>) -> Re
         deadline: Deadline { last_token: last.map(Micros::from_millis), ..Deadline::default() },
         retry: 0,
         origin: 0,
+        prefixes: Vec::new(),
         sequences: vec![SequenceSpec { prompt: 0, prompt_tokens, output }],
     }
 }

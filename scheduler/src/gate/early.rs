@@ -38,7 +38,7 @@ impl Gate {
             return None;
         }
         let rules = self.rules(now);
-        let candidate = Candidate::least(&rules, least, sequences);
+        let candidate = Candidate::least(&rules, &self.cache, least, sequences);
         let (index, first, blocks) = self.timeline.earliest(&rules, &candidate);
         let first = first.plus(self.lag(now));
         let shown = Times { first, last: first }.shown(least);

@@ -227,7 +227,7 @@ impl Gate {
         if own == Deadline::default() {
             return Ok(());
         }
-        let candidate = Candidate::shortest(&self.rules(now), request);
+        let candidate = Candidate::shortest(&self.rules(now), &self.cache, request);
         match self.alone(now, &candidate).miss(now, request, &own, &candidate, 1_000) {
             Some(miss) => Err(Refusal::Unsatisfiable(miss)),
             None => Ok(()),

@@ -30,6 +30,7 @@ use crate::length::Lengths;
 use crate::margin::Margin;
 use crate::placement::Placement;
 use crate::policy::{Change, SchedulerPolicy, View};
+use crate::prefix::{CacheChanges, CachedPrefixes};
 use crate::promise::Margins;
 use crate::request::Request;
 use crate::retry::RetrySlots;
@@ -57,6 +58,8 @@ pub struct Gate {
     /// Not written down: see [`Gate::carry`].
     #[cfg_attr(feature = "serde", serde(skip, default = "Timeline::none"))]
     timeline: Timeline,
+    /// What lay in the prefix cache at the last step.
+    cache: CachedPrefixes,
     margins: [Margin; 2],
     bands: [Bands; 2],
     kinds: [Kinds; 2],
@@ -91,6 +94,7 @@ impl Gate {
             cost,
             ledger: Ledger::default(),
             timeline: Timeline::idle(Micros(0)),
+            cache: CachedPrefixes::default(),
             margins: Class::ALL.map(margin),
             bands: [Bands::new(); 2],
             kinds: [Kinds::new(), Kinds::new()],
@@ -126,7 +130,7 @@ impl Gate {
         if self.ledger.is_empty() {
             self.timeline = Timeline::idle(now);
         }
-        let candidate = Candidate::new(&self.rules(now), request);
+        let candidate = Candidate::new(&self.rules(now), &self.cache, request);
         let at = self.timeline.place(&self.rules(now), &candidate);
         let verdict = self.judge(now, request, &candidate, &at);
         let work = self.share(&candidate, at.prefill_steps);
@@ -182,6 +186,12 @@ impl Gate {
         self.timeline.forget_delays();
         self.learn_batch();
         spent
+    }
+
+    /// Follows the prefix cache: `changes` are those since the last update. To be called whenever a
+    /// timeline is installed.
+    pub fn update_cache(&mut self, changes: CacheChanges) {
+        self.cache.update(changes);
     }
 
     /// Books the delays of the installed timeline, as [`Gate::install`] does first. If another is

@@ -111,6 +111,7 @@ impl World {
             },
             retry: 0,
             origin: 0,
+            prefixes: Vec::new(),
             sequences: vec![SequenceSpec { prompt: 0, prompt_tokens, output }],
         };
         let entered = matches!(self.gate.admit(at, &mut request), Admission::Admit(_));

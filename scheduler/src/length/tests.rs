@@ -142,6 +142,7 @@ fn a_running_sequence_is_predicted_anew_before_it_outlives_its_prediction() {
         deadline: Deadline::default(),
         retry: 0,
         origin: 0,
+        prefixes: Vec::new(),
         sequences: alloc::vec![SequenceSpec { prompt: 0, prompt_tokens: 50, output }],
     };
     let mut seq = Sequence::new(&request, 0);

@@ -18,7 +18,8 @@ impl SrptPolicy {
     /// Device time alone until its last token.
     fn rest(view: &View<'_>, seq: &Sequence) -> Micros {
         let budget = view.config.max_num_batched_tokens;
-        let prefill = view.cost.prefill(seq.computed, seq.pending(), budget);
+        let todo = seq.to_compute();
+        let prefill = view.cost.prefill(seq.known() - todo, todo, budget);
         prefill.plus(view.cost.decode(1, u64::from(seq.known()) + 1, seq.remaining() - 1))
     }
 }

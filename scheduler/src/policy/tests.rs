@@ -39,6 +39,7 @@ fn seq(id: u64, arrival: Micros, prompt_tokens: u32, predicted: u32) -> Sequence
         deadline: Deadline::default(),
         retry: 0,
         origin: 0,
+        prefixes: Vec::new(),
         sequences: vec![SequenceSpec { prompt: 0, prompt_tokens, output }],
     };
     Sequence::new(&request, 0)

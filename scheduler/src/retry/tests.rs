@@ -64,6 +64,7 @@ fn request(id: u64, retry: u32, origin: u64) -> Request {
         deadline: Deadline::default(),
         retry,
         origin,
+        prefixes: Vec::new(),
         sequences: Vec::new(),
     }
 }

@@ -47,6 +47,7 @@ fn request(id: u64, now: Micros, prompt_tokens: u32) -> Request {
         },
         retry: 0,
         origin: id,
+        prefixes: Vec::new(),
         sequences: vec![SequenceSpec { prompt: 0, prompt_tokens, output }],
     }
 }

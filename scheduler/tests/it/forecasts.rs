@@ -40,6 +40,7 @@ pub(crate) fn request(id: u64, arrival: Micros, prompt: u32, tokens: u32, n: usi
         deadline: Deadline::default(),
         retry: 0,
         origin: 0,
+        prefixes: Vec::new(),
         sequences: vec![SequenceSpec { prompt: 0, prompt_tokens: prompt, output }; n],
     }
 }

@@ -30,6 +30,7 @@ fn request(id: u64, arrival: Micros, prompt: u32, tokens: u32) -> Request {
         deadline: Deadline::default(),
         retry: 0,
         origin: 0,
+        prefixes: Vec::new(),
         sequences: vec![SequenceSpec { prompt: 0, prompt_tokens: prompt, output }],
     }
 }

@@ -27,6 +27,7 @@ fn request(id: u64) -> Request {
         deadline: Deadline { first_token: due(72_000), last_token: due(144_000), tpot: due(1) },
         retry: 0,
         origin: 0,
+        prefixes: Vec::new(),
         sequences: vec![SequenceSpec { prompt: 0, prompt_tokens: 100, output }],
     }
 }

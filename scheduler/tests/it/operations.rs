@@ -136,6 +136,7 @@ impl Harness {
             deadline: Deadline { first_token: due, ..Deadline::default() },
             retry: 0,
             origin: 0,
+            prefixes: Vec::new(),
             sequences: vec![spec; n as usize],
         };
         self.scheduler.enqueue(&request);

@@ -59,6 +59,7 @@ impl Pool {
             deadline: Deadline { first_token, ..Deadline::default() },
             retry: 0,
             origin: 0,
+            prefixes: Vec::new(),
             sequences: vec![SequenceSpec { prompt: 0, prompt_tokens, output }; n as usize],
         }
     }

@@ -105,6 +105,7 @@ impl Traffic {
             deadline: Deadline { first_token, ..Deadline::default() },
             retry: 0,
             origin: 0,
+            prefixes: Vec::new(),
             sequences: vec![spec; arrival.n as usize],
         };
         self.scheduler.enqueue(&request);

@@ -51,6 +51,7 @@ pub async fn create(
         retry: terms.retry,
         origin: terms.origin,
         prompts: prepared.prompts.clone(),
+        cache_salt: prepared.cache_salt.clone(),
         sampling: prepared.sampling.clone(),
         outlook: Outlook {
             expected_tokens: prepared.expected_tokens,

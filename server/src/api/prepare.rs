@@ -24,6 +24,8 @@ pub struct Prepared {
     pub served: Served,
     /// What to generate from.
     pub prompts: Vec<Prompt>,
+    /// Whom they may share KV blocks with.
+    pub cache_salt: Option<Arc<str>>,
     /// How tokens are chosen.
     pub sampling: SamplingParams,
     /// How text is made of them.
@@ -96,6 +98,7 @@ impl SharedFields {
         Ok(Prepared {
             served,
             prompts: tokens,
+            cache_salt: common.cache_salt()?.map(Arc::from),
             sampling,
             text,
             prefixes,

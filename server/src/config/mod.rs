@@ -79,6 +79,8 @@ pub struct Config {
     pub retry_after_scale: f64,
     /// Retries for each first attempt above which bulk work is told not to retry.
     pub retry_budget: f64,
+    /// Prompts that begin alike are computed once.
+    pub enable_prefix_caching: bool,
     /// Class of requests that name none.
     pub default_class: ClassName,
     /// Shape of log lines.
@@ -246,6 +248,7 @@ impl Default for Config {
             displacement_budget: 0.05,
             retry_after_scale: 1.0,
             retry_budget: 0.1,
+            enable_prefix_caching: true,
             default_class: ClassName::Latency,
             log_format: LogFormat::Text,
             record: None,

@@ -67,6 +67,7 @@ pub fn launch(config: &Config) -> anyhow::Result<(Service, Summary)> {
         max_model_len: limits.max_model_len,
         block_size: limits.block_size,
         num_blocks: limits.num_blocks,
+        prefix_caching: config.enable_prefix_caching,
         promises: config.admission == Admission::default(),
     }));
     let journal = Journal::start();
@@ -161,6 +162,7 @@ fn engine_config(
         },
         policy: config.scheduling_policy.clone(),
         eos,
+        prefix_caching: config.enable_prefix_caching,
         record: config.record.as_ref().map(|path| record::Options {
             path: path.clone(),
             max_bytes: config.record_max_size.0,

@@ -102,7 +102,7 @@ pub const CATALOGUE: &[Entry] = &[
     entry(
         "vllm:cache_config_info",
         Kind::Gauge,
-        &["block_size", "num_gpu_blocks", "kv_cache_size_tokens"],
+        &["block_size", "num_gpu_blocks", "kv_cache_size_tokens", "enable_prefix_caching"],
         "The KV pool; always 1",
     ),
     entry("vllm:num_preemptions_total", Kind::Counter, &[], "Preempted sequences"),
@@ -111,6 +111,30 @@ pub const CATALOGUE: &[Entry] = &[
         Kind::Counter,
         &[],
         "Prompt tokens, once the first token came",
+    ),
+    entry(
+        "vllm:prompt_tokens_cached_total",
+        Kind::Counter,
+        &[],
+        "Prompt tokens that were found in the prefix cache",
+    ),
+    entry(
+        "vllm:prompt_tokens_by_source_total",
+        Kind::Counter,
+        &["source"],
+        "Prompt tokens by where their KV came from: local_compute or local_cache_hit",
+    ),
+    entry(
+        "vllm:prefix_cache_queries_total",
+        Kind::Counter,
+        &[],
+        "Tokens of sequences that started, which were looked for in the prefix cache",
+    ),
+    entry(
+        "vllm:prefix_cache_hits_total",
+        Kind::Counter,
+        &[],
+        "Those of them that were found there",
     ),
     entry("vllm:generation_tokens_total", Kind::Counter, &[], "Tokens generated"),
     entry(
@@ -130,6 +154,12 @@ pub const CATALOGUE: &[Entry] = &[
     entry("vllm:request_prefill_time_seconds", LATENCY, &[], "First chunk planned to first token"),
     entry("vllm:request_decode_time_seconds", LATENCY, &[], "First token to end"),
     entry("vllm:request_prompt_tokens", TOKENS, &[], "Prompt tokens of a request"),
+    entry(
+        "vllm:request_prefill_kv_computed_tokens",
+        TOKENS,
+        &[],
+        "Prompt tokens of a request that were computed, not found in the prefix cache",
+    ),
     entry("vllm:request_generation_tokens", TOKENS, &[], "Tokens generated for a request"),
     entry("vllm:request_params_max_tokens", TOKENS, &[], "max_tokens of a request"),
     entry("vllm:request_params_n", CHOICES, &[], "Sequences of a request"),

@@ -44,6 +44,8 @@ pub struct Facts {
     pub block_size: u32,
     /// KV blocks.
     pub num_blocks: u32,
+    /// Prompts that begin alike are computed once.
+    pub prefix_caching: bool,
     /// The gate decides by forecast, so that being admitted is a promise.
     pub promises: bool,
 }

@@ -16,6 +16,7 @@ fn metrics() -> Metrics {
         max_model_len: 256,
         block_size: 32,
         num_blocks: 8,
+        prefix_caching: true,
         promises: true,
     })
 }
@@ -47,6 +48,7 @@ fn report(terminal: Terminal) -> RequestReport {
         last_token: Some(Micros(600_000)),
         ended: Micros(600_000),
         prompt_tokens: 10,
+        cached_tokens: 4,
         output_tokens: 5,
         max_tokens: 16,
         num_sequences: 1,
@@ -134,7 +136,8 @@ fn an_ended_request_is_counted_once_everywhere() {
 fn a_first_token_and_a_step_are_counted_at_once() {
     let metrics = metrics();
     let (arrival, scheduled, at) = (Micros(1_000_000), Micros(1_500_000), Micros(3_500_000));
-    metrics.first_token(&FirstToken { arrival, scheduled, at, prompt_tokens: 30 });
+    let (prompt_tokens, cached_tokens) = (30, 16);
+    metrics.first_token(&FirstToken { arrival, scheduled, at, prompt_tokens, cached_tokens });
     for preemptions in [1, 1, 4] {
         metrics.step(&StepReport {
             duration: Micros(1_000),
@@ -142,12 +145,21 @@ fn a_first_token_and_a_step_are_counted_at_once() {
             load: StepLoad::default(),
             tokens: 7,
             generated: 2,
-            counts: Counts { preemptions, ..Counts::default() },
+            counts: Counts {
+                preemptions,
+                cache_queries: preemptions * 100,
+                cache_hits: preemptions * 25,
+                ..Counts::default()
+            },
         });
     }
     let text = metrics.render(&Snapshot::default());
     for (name, value) in [
         ("vllm:prompt_tokens_total", "30"),
+        ("vllm:prompt_tokens_cached_total", "16"),
+        ("vllm:prefix_cache_queries_total", "400"),
+        ("vllm:prefix_cache_hits_total", "100"),
+        ("vllm:request_prefill_kv_computed_tokens_sum", "14.0"),
         ("vllm:generation_tokens_total", "6"),
         ("vllm:num_preemptions_total", "4"),
         ("vllm:time_to_first_token_seconds_sum", "2.5"),

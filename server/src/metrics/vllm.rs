@@ -9,6 +9,10 @@ use scheduler::{Micros, Terminal};
 use super::register::{Labels, Real, Registrar};
 use super::{Facts, seconds, span};
 
+/// Where the KV of prompt tokens comes from.
+const COMPUTED: &str = "local_compute";
+const CACHED: &str = "local_cache_hit";
+
 #[derive(Debug)]
 pub(crate) struct Vllm {
     running: Real,
@@ -17,6 +21,10 @@ pub(crate) struct Vllm {
     kv_usage_old: Real,
     preemptions: Counter,
     prompt_tokens: Counter,
+    cached_tokens: Counter,
+    by_source: Family<Labels, Counter>,
+    cache_queries: Counter,
+    cache_hits: Counter,
     generation_tokens: Counter,
     success: Family<Labels, Counter>,
     step_tokens: Histogram,
@@ -30,9 +38,25 @@ pub(crate) struct Vllm {
     prefill: Histogram,
     decode: Histogram,
     request_prompt: Histogram,
+    request_computed: Histogram,
     request_generation: Histogram,
     request_max: Histogram,
     request_n: Histogram,
+}
+
+/// The KV pool in labels, as routers read it.
+fn describe_cache(r: &mut Registrar, facts: &Facts) {
+    let config: Family<Vec<(&'static str, String)>, Real> = r.family("vllm:cache_config_info");
+    let tokens = u64::from(facts.block_size) * u64::from(facts.num_blocks);
+    let caching = if facts.prefix_caching { "True" } else { "False" };
+    config
+        .get_or_create(&vec![
+            ("block_size", facts.block_size.to_string()),
+            ("num_gpu_blocks", facts.num_blocks.to_string()),
+            ("kv_cache_size_tokens", tokens.to_string()),
+            ("enable_prefix_caching", caching.to_owned()),
+        ])
+        .set(1.0);
 }
 
 impl Vllm {
@@ -41,15 +65,11 @@ impl Vllm {
         for reason in ["stop", "length", "abort"] {
             success.get_or_create(&vec![("finished_reason", reason)]).inc_by(0);
         }
-        let config: Family<Vec<(&'static str, String)>, Real> = r.family("vllm:cache_config_info");
-        let tokens = u64::from(facts.block_size) * u64::from(facts.num_blocks);
-        config
-            .get_or_create(&vec![
-                ("block_size", facts.block_size.to_string()),
-                ("num_gpu_blocks", facts.num_blocks.to_string()),
-                ("kv_cache_size_tokens", tokens.to_string()),
-            ])
-            .set(1.0);
+        let by_source: Family<Labels, Counter> = r.family("vllm:prompt_tokens_by_source_total");
+        for source in [COMPUTED, CACHED] {
+            by_source.get_or_create(&vec![("source", source)]).inc_by(0);
+        }
+        describe_cache(r, facts);
         Vllm {
             running: r.gauge("vllm:num_requests_running"),
             waiting: r.gauge("vllm:num_requests_waiting"),
@@ -57,6 +77,10 @@ impl Vllm {
             kv_usage_old: r.gauge("vllm:gpu_cache_usage_perc"),
             preemptions: r.counter("vllm:num_preemptions_total"),
             prompt_tokens: r.counter("vllm:prompt_tokens_total"),
+            cached_tokens: r.counter("vllm:prompt_tokens_cached_total"),
+            by_source,
+            cache_queries: r.counter("vllm:prefix_cache_queries_total"),
+            cache_hits: r.counter("vllm:prefix_cache_hits_total"),
             generation_tokens: r.counter("vllm:generation_tokens_total"),
             success,
             step_tokens: r.histogram("vllm:iteration_tokens_total"),
@@ -70,6 +94,7 @@ impl Vllm {
             prefill: r.histogram("vllm:request_prefill_time_seconds"),
             decode: r.histogram("vllm:request_decode_time_seconds"),
             request_prompt: r.histogram("vllm:request_prompt_tokens"),
+            request_computed: r.histogram("vllm:request_prefill_kv_computed_tokens"),
             request_generation: r.histogram("vllm:request_generation_tokens"),
             request_max: r.histogram("vllm:request_params_max_tokens"),
             request_n: r.histogram("vllm:request_params_n"),
@@ -80,8 +105,14 @@ impl Vllm {
         self.step_tokens.observe(f64::from(report.tokens));
         self.generation_tokens.inc_by(report.generated.into());
         // Only the engine thread counts here, one step after another.
-        let preemptions = report.counts.preemptions;
-        self.preemptions.inc_by(preemptions.saturating_sub(self.preemptions.get()));
+        let counts = &report.counts;
+        for (counter, total) in [
+            (&self.preemptions, counts.preemptions),
+            (&self.cache_queries, counts.cache_queries),
+            (&self.cache_hits, counts.cache_hits),
+        ] {
+            counter.inc_by(total.saturating_sub(counter.get()));
+        }
     }
 
     pub(crate) fn token_gap(&self, gap: Micros) {
@@ -90,8 +121,14 @@ impl Vllm {
     }
 
     pub(crate) fn first_token(&self, report: &FirstToken) {
-        let FirstToken { arrival, scheduled, at, prompt_tokens } = *report;
+        let FirstToken { arrival, scheduled, at, prompt_tokens, cached_tokens } = *report;
+        let computed = prompt_tokens.saturating_sub(cached_tokens);
         self.prompt_tokens.inc_by(prompt_tokens.into());
+        self.cached_tokens.inc_by(cached_tokens.into());
+        for (source, tokens) in [(COMPUTED, computed), (CACHED, cached_tokens)] {
+            self.by_source.get_or_create(&vec![("source", source)]).inc_by(tokens.into());
+        }
+        self.request_computed.observe(computed.into());
         self.queue.observe(span(arrival, scheduled));
         self.prefill.observe(span(scheduled, at));
         self.ttft.observe(span(arrival, at));

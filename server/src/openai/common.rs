@@ -22,6 +22,7 @@ pub struct CommonFields {
     /// Our extension: targets of this request.
     pub slo: Option<SloFields>,
     nvext: Option<Extension>,
+    cache_salt: Option<String>,
 }
 
 /// NVIDIA Dynamo's extension, as far as it is understood here.
@@ -89,6 +90,20 @@ impl CommonFields {
         self.nvext?.agent_hints?.osl.map(NonZeroU32::get)
     }
 
+    /// The salt of the prefix cache, if the client gave one.
+    ///
+    /// # Errors
+    /// An empty one: it would look as if it isolated.
+    pub fn cache_salt(&self) -> Result<Option<&str>, ApiError> {
+        match self.cache_salt.as_deref() {
+            Some("") => {
+                let message = "`cache_salt` must be a non-empty string if it is given.";
+                Err(ApiError::invalid("cache_salt", message))
+            }
+            salt => Ok(salt),
+        }
+    }
+
     /// How to stream, if the client asked for it.
     ///
     /// # Errors
@@ -114,6 +129,15 @@ pub struct Usage {
     pub total_tokens: u32,
     /// Of all choices.
     pub completion_tokens: u32,
+    /// More on the first.
+    pub prompt_tokens_details: PromptTokens,
+}
+
+/// Tokens of the prompts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PromptTokens {
+    /// Those that were found in the prefix cache and not computed again.
+    pub cached_tokens: u32,
 }
 
 impl Usage {
@@ -121,13 +145,16 @@ impl Usage {
     #[must_use]
     pub fn new(prompt_tokens: u32, completion_tokens: u32) -> Usage {
         let total_tokens = prompt_tokens.saturating_add(completion_tokens);
-        Usage { prompt_tokens, total_tokens, completion_tokens }
+        let prompt_tokens_details = PromptTokens::default();
+        Usage { prompt_tokens, total_tokens, completion_tokens, prompt_tokens_details }
     }
 
     /// With so many more generated tokens.
     #[must_use]
     pub fn plus(self, generated: u32) -> Usage {
-        Usage::new(self.prompt_tokens, self.completion_tokens.saturating_add(generated))
+        let completion_tokens = self.completion_tokens.saturating_add(generated);
+        let prompt_tokens_details = self.prompt_tokens_details;
+        Usage { prompt_tokens_details, ..Usage::new(self.prompt_tokens, completion_tokens) }
     }
 }
 

@@ -23,7 +23,6 @@ const HARMLESS: &[&str] = &[
     "prediction",
     "parallel_tool_calls",
     "request_id",
-    "cache_salt",
 ];
 
 /// Fields that are accepted with these values only: the values that ask for nothing special.

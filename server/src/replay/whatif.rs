@@ -103,6 +103,7 @@ fn setup(traffic: &Traffic, changes: &Changes) -> anyhow::Result<Setup> {
         bias: traffic.bias,
         corrected: false,
         seed: 0,
+        blind: false,
         compared: false,
     })
 }

@@ -47,6 +47,7 @@ prop_compose! {
             deadline: Deadline { last_token, ..Deadline::default() },
             retry,
             origin: 0,
+            prefixes: Vec::new(),
             sequences: vec![SequenceSpec { prompt: 0, prompt_tokens, output }; n],
         };
         (gap_ms, Job { request, actual })
