@@ -8,8 +8,8 @@ use kernels::KvDtype;
 use models::cpu::{CpuOptions, CpuRunner, WeightType};
 use models::testing::Tiny;
 use models::{Architecture, TensorType};
-use scheduler::{AdmissionMode, ClassConfig, ClassTable, CostModel, KindConfig};
-use scheduler::{Micros, RetryConfig, Slo};
+use scheduler::{AdmissionMode, ClassConfig, ClassTable, CostModel, IsolationConfig, KindConfig};
+use scheduler::{Micros, RetryConfig};
 
 use super::rig::{Log, Rig, submission};
 use crate::*;
@@ -41,7 +41,7 @@ fn engine(prefix_caching: bool) -> Handle {
         max_chunks: 8,
     };
     let runner = CpuRunner::load(&model.config, &model.checkpoint, options, &mut |_, _| {});
-    let class = ClassConfig { slo: Slo::default(), max_waiting: 100, safety_permille: None };
+    let class = ClassConfig { max_waiting: 100, ..ClassConfig::default() };
     let cost = CostModel {
         fixed_ns: 100_000,
         per_seq_ns: 10_000,
@@ -55,6 +55,7 @@ fn engine(prefix_caching: bool) -> Handle {
         classes: ClassTable([class; 2]),
         admission: AdmissionMode::None,
         kinds: KindConfig::default(),
+        isolation: IsolationConfig::default(),
         retries: RetryConfig::default(),
         policy: "deadline".into(),
         eos: vec![],
