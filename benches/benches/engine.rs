@@ -13,7 +13,7 @@ use engine::{
 use models::{Chunk, Logits, ModelRunner, RunnerError, RunnerLimits};
 use scheduler::{
     AdmissionMode, Class, ClassConfig, ClassTable, Deadline, IsolationConfig, KindConfig, Micros,
-    RetryConfig,
+    RetryConfig, TenantId, TenantTable,
 };
 
 const SEQUENCES: u32 = 32;
@@ -78,6 +78,7 @@ fn burst(handle: &Handle, runtime: &tokio::runtime::Runtime) {
     let tokens: Arc<[u32]> = (0..16).collect();
     let submission = Submission {
         class: Class::Throughput,
+        tenant: TenantId::DEFAULT,
         arrival: handle.clock().now(),
         deadline: Deadline::default(),
         retry: 0,
@@ -118,6 +119,7 @@ fn overhead(criterion: &mut Criterion) {
             max_num_batched_tokens: 512,
             classes: ClassTable([class; 2]),
             admission: AdmissionMode::Deadline,
+            tenants: TenantTable::default(),
             kinds: KindConfig::default(),
             isolation: IsolationConfig::default(),
             retries: RetryConfig::default(),

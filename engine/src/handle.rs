@@ -8,7 +8,7 @@ use crossbeam_channel::{Sender, TrySendError};
 use scheduler::cluster::{Report, Stage};
 use scheduler::{
     Admission, Class, ClassTable, ClusterView, CostModel, Counts, Demand, Forecast, Micros,
-    Quantity, RequestId, Rule, Shed, ShedReason, Terminal,
+    Quantity, RequestId, Rule, Shed, ShedReason, Slo, TenantId, Terminal,
 };
 use tokio::sync::{Semaphore, mpsc};
 
@@ -233,6 +233,12 @@ impl Handle {
         self.0.bounds.classes
     }
 
+    /// What a request of `tenant` in `class` is promised unless it brings its own targets.
+    #[must_use]
+    pub fn slo(&self, tenant: TenantId, class: Class) -> Slo {
+        self.0.bounds.slo(tenant, class)
+    }
+
     /// The cost model in force.
     #[must_use]
     pub fn cost(&self) -> CostModel {
@@ -261,7 +267,7 @@ impl Handle {
 #[cfg(test)]
 mod tests {
     use crossbeam_channel::bounded;
-    use scheduler::{AdmissionMode, ClassConfig, Gate, GateConfig, SchedulerConfig};
+    use scheduler::{AdmissionMode, ClassConfig, Gate, GateConfig, SchedulerConfig, TenantTable};
 
     use super::*;
     use crate::record::RecordedGate;
@@ -298,10 +304,16 @@ mod tests {
             thread: Mutex::new(None),
             next_id: AtomicU64::new(0),
             hasher: None,
-            bounds: Bounds { max_model_len: 100, vocab_size: 10, classes: settings.classes },
+            bounds: Bounds {
+                max_model_len: 100,
+                vocab_size: 10,
+                classes: settings.classes,
+                tenants: TenantTable::default(),
+            },
         }));
         let submission = Submission {
             class: Class::Latency,
+            tenant: TenantId::DEFAULT,
             arrival: Micros(0),
             deadline: scheduler::Deadline::default(),
             retry: 0,

@@ -8,7 +8,7 @@ use crossbeam_channel::bounded;
 use models::ModelRunner;
 use scheduler::{
     AdmissionMode, Class, ClassTable, CostModel, Gate, GateConfig, IsolationConfig, KindConfig,
-    Micros, RetryConfig, Scheduler, SchedulerConfig, policy,
+    Micros, RetryConfig, Scheduler, SchedulerConfig, Slo, TenantTable, policy,
 };
 
 use crate::calibrate;
@@ -33,6 +33,8 @@ pub struct Config {
     pub classes: ClassTable,
     /// How the gate decides.
     pub admission: AdmissionMode,
+    /// The tenants; `auto` targets as in `classes`.
+    pub tenants: TenantTable,
     /// Which kinds are refused first when somebody must be.
     pub kinds: KindConfig,
     /// When refused requests come back.
@@ -98,7 +100,10 @@ pub fn start(
             .map_err(|error| EngineError::Calibration(error.to_string()))?,
     };
     let limits = runner.limits();
-    let classes = fill_in_auto(config.classes, &cost, limits.max_model_len);
+    let (mut classes, mut tenants) = (config.classes, config.tenants.clone());
+    let slos = classes.0.iter_mut().map(|class| &mut class.slo);
+    let own = tenants.iter_mut().flat_map(|tenant| tenant.slo.iter_mut().flatten());
+    fill_in_auto(slos.chain(own), &cost, limits.max_model_len);
     let settings = SchedulerConfig {
         num_blocks: limits.num_blocks,
         block_size: limits.block_size,
@@ -123,10 +128,12 @@ pub fn start(
     let clock = Clock::start();
     let tape = match &config.record {
         None => None,
-        Some(options) => Some(tape(options, &config.policy, gate_config, cost)?),
+        Some(options) => Some(tape(options, &config.policy, gate_config, tenants.clone(), cost)?),
     };
-    let gate = RecordedGate::new(Gate::new(gate_config, gate_policy, cost), tape.clone());
-    let scheduler = RecordedScheduler::new(Scheduler::new(settings, policy, cost), tape);
+    let gate = Gate::new(gate_config, gate_policy, cost).with_tenants(&tenants);
+    let gate = RecordedGate::new(gate, tape.clone());
+    let scheduler = Scheduler::new(settings, policy, cost).with_tenants(&tenants);
+    let scheduler = RecordedScheduler::new(scheduler, tape);
     let live = Live { counts: scheduler.counts(), cost, progress: None };
     let shared = Arc::new(Shared::new(clock, gate, live));
     let (commands, receiver) = bounded(channel_capacity(&settings));
@@ -143,7 +150,7 @@ pub fn start(
         commands,
         thread: Mutex::new(Some(thread)),
         next_id: AtomicU64::new(0),
-        bounds: Bounds { max_model_len: limits.max_model_len, vocab_size, classes },
+        bounds: Bounds { max_model_len: limits.max_model_len, vocab_size, classes, tenants },
         hasher,
     })))
 }
@@ -153,6 +160,7 @@ fn tape(
     options: &record::Options,
     policy: &str,
     gate: GateConfig,
+    tenants: TenantTable,
     cost: CostModel,
 ) -> Result<Tape, EngineError> {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -163,6 +171,7 @@ fn tape(
         number: 0,
         policy: policy.into(),
         gate,
+        tenants,
         cost,
         state: None,
     };
@@ -171,15 +180,12 @@ fn tape(
 }
 
 /// Replaces `auto` gaps by four times the unloaded one, at least a millisecond.
-fn fill_in_auto(mut classes: ClassTable, cost: &CostModel, max_model_len: u32) -> ClassTable {
+fn fill_in_auto<'a>(slos: impl Iterator<Item = &'a mut Slo>, cost: &CostModel, max_model_len: u32) {
     const FLOOR: Micros = Micros(1_000);
     let gap = calibrate::unloaded_gap(cost, max_model_len);
-    for class in &mut classes.0 {
-        if class.slo.tpot == Some(Micros::MAX) {
-            class.slo.tpot = Some(Micros(gap.0.saturating_mul(4)).max(FLOOR));
-        }
+    for slo in slos.filter(|slo| slo.tpot == Some(Micros::MAX)) {
+        slo.tpot = Some(Micros(gap.0.saturating_mul(4)).max(FLOOR));
     }
-    classes
 }
 
 /// Room for everything that the gate lets wait or run at once, within reason, and for wake-ups.
@@ -193,16 +199,10 @@ fn channel_capacity(settings: &SchedulerConfig) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use scheduler::{ClassConfig, Slo};
-
     use super::*;
 
     #[test]
     fn automatic_gaps_are_four_times_the_unloaded_one() {
-        let class = |tpot| ClassConfig {
-            slo: Slo { ttft: None, tpot, e2e: None },
-            ..ClassConfig::default()
-        };
         let cost = |per_seq_ns| CostModel {
             fixed_ns: 5_000_000,
             per_seq_ns,
@@ -210,14 +210,15 @@ mod tests {
             per_prefill_token_ns: 0,
             per_prefill_span_ps: 0,
         };
-        let table = ClassTable([class(Some(Micros::MAX)), class(Some(Micros(7)))]);
-        let filled = fill_in_auto(table, &cost(2_000_000), 2_048);
-        assert_eq!(filled.get(Class::Latency).slo.tpot, Some(Micros(4 * 7_512)));
-        assert_eq!(filled.get(Class::Throughput).slo.tpot, Some(Micros(7)));
-        let filled = fill_in_auto(table, &cost(u64::MAX), 2_048);
-        assert!(filled.get(Class::Latency).slo.tpot > Some(Micros(1_000_000_000_000)));
+        let filled = |cost: CostModel| {
+            let slo = |tpot| Slo { ttft: None, tpot, e2e: None };
+            let mut slos = [slo(Some(Micros::MAX)), slo(Some(Micros(7)))];
+            fill_in_auto(slos.iter_mut(), &cost, 2_048);
+            slos.map(|slo| slo.tpot)
+        };
+        assert_eq!(filled(cost(2_000_000)), [Some(Micros(4 * 7_512)), Some(Micros(7))]);
+        assert!(filled(cost(u64::MAX))[0] > Some(Micros(1_000_000_000_000)));
         let free = CostModel { fixed_ns: 0, per_context_token_ps: 0, ..cost(0) };
-        let filled = fill_in_auto(table, &free, 2_048);
-        assert_eq!(filled.get(Class::Latency).slo.tpot, Some(Micros(1_000)));
+        assert_eq!(filled(free)[0], Some(Micros(1_000)));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use scheduler::{
     Class, ClassTable, Deadline, Micros, OutputLength, Quantity, Request, RequestId, SequenceSpec,
-    Shed,
+    Shed, Slo, TenantId, TenantTable,
 };
 
 use crate::sampling::SamplingParams;
@@ -28,6 +28,8 @@ pub struct Prompt {
 pub struct Submission {
     /// Service class.
     pub class: Class,
+    /// Who sends it.
+    pub tenant: TenantId,
     /// When it reached the server.
     pub arrival: Micros,
     /// Targets that came with the request, absolute. A target that is absent here is filled in from
@@ -63,6 +65,8 @@ pub struct Outlook {
 pub struct Outline<'a> {
     /// Service class.
     pub class: Class,
+    /// Who sends it.
+    pub tenant: TenantId,
     /// When it reached the server.
     pub arrival: Micros,
     /// Targets that came with it, as in [`Submission`].
@@ -89,8 +93,10 @@ impl Outline<'_> {
         Request {
             id,
             class: self.class,
+            tenant: self.tenant,
+            borrows: false,
             arrival: self.arrival,
-            deadline: bounds.deadline(self.class, self.arrival, &self.deadline),
+            deadline: bounds.deadline((self.tenant, self.class), self.arrival, &self.deadline),
             retry: self.retry,
             origin: self.origin,
             prefixes: Vec::new(),
@@ -132,17 +138,28 @@ pub enum Refusal {
 }
 
 /// What a submission is checked against.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Bounds {
     pub(crate) max_model_len: u32,
     pub(crate) vocab_size: u32,
     pub(crate) classes: ClassTable,
+    pub(crate) tenants: TenantTable,
 }
 
 impl Bounds {
-    /// `given`, and what it leaves open filled in from the class.
-    fn deadline(&self, class: Class, arrival: Micros, given: &Deadline) -> Deadline {
-        let slo = self.classes.get(class).slo;
+    /// What a request of `tenant` in `class` is promised.
+    pub(crate) fn slo(&self, tenant: TenantId, class: Class) -> Slo {
+        *self.tenants.slo(tenant, class).unwrap_or(&self.classes.get(class).slo)
+    }
+
+    /// `given`, and what it leaves open filled in from tenant and class.
+    fn deadline(
+        &self,
+        (tenant, class): (TenantId, Class),
+        arrival: Micros,
+        given: &Deadline,
+    ) -> Deadline {
+        let slo = self.slo(tenant, class);
         let from_arrival = |target: Option<Micros>| target.map(|span| arrival.plus(span));
         Deadline {
             first_token: given.first_token.or_else(|| from_arrival(slo.ttft)),
@@ -163,8 +180,10 @@ impl Submission {
         Ok(Request {
             id,
             class: self.class,
+            tenant: self.tenant,
+            borrows: false,
             arrival: self.arrival,
-            deadline: bounds.deadline(self.class, self.arrival, &self.deadline),
+            deadline: bounds.deadline((self.tenant, self.class), self.arrival, &self.deadline),
             retry: self.retry,
             origin: self.origin,
             prefixes: Vec::new(),
@@ -173,7 +192,7 @@ impl Submission {
     }
 
     fn validate(&self, bounds: &Bounds) -> Result<(), String> {
-        let Bounds { max_model_len, vocab_size, .. } = *bounds;
+        let (max_model_len, vocab_size) = (bounds.max_model_len, bounds.vocab_size);
         let sequences: u64 = self.prompts.iter().map(|prompt| u64::from(prompt.n)).sum();
         if self.prompts.iter().any(|prompt| prompt.n == 0) || sequences == 0 {
             return Err("at least one prompt, and at least one choice of each, is needed".into());
@@ -223,6 +242,7 @@ mod tests {
         change(&mut sampling);
         let submission = Submission {
             class: Class::Latency,
+            tenant: TenantId::DEFAULT,
             arrival: Micros(0),
             deadline: Deadline::default(),
             retry: 0,

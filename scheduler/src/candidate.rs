@@ -21,6 +21,8 @@ use crate::time::Micros;
 pub(crate) struct Candidate {
     pub(crate) id: RequestId,
     pub(crate) kind: Kind,
+    /// It is more than its tenant's reservation is for.
+    pub(crate) borrows: bool,
     /// Its place in the queue for prefill.
     pub(crate) rank: Rank,
     pub(crate) promise: Promise,
@@ -89,7 +91,8 @@ impl Candidate {
         let slots = sequences.min(config.slots());
         let mut candidate = Candidate {
             id: request.id,
-            kind: Kind { class: request.class, exact },
+            kind: Kind { class: request.class, exact, tenant: request.tenant },
+            borrows: request.borrows,
             rank,
             promise: Promise { deadline: request.deadline, first_token: None, gaps: 0 },
             slots,

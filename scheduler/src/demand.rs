@@ -112,11 +112,14 @@ mod tests {
     use super::*;
     use crate::class::Class;
     use crate::request::{Deadline, RequestId};
+    use crate::tenants::TenantId;
 
     fn request(retry: u32) -> Request {
         Request {
             id: RequestId(0),
             class: Class::Latency,
+            tenant: TenantId::DEFAULT,
+            borrows: false,
             arrival: Micros(0),
             deadline: Deadline::default(),
             retry,

@@ -139,6 +139,7 @@ impl Intake {
         }
         let mut seq = scheduler.waiting.remove(i);
         scheduler.policy.observe(&seq, Change::Started);
+        scheduler.charge(&seq);
         let peak = scheduler.config.blocks_for(seq.peak_tokens());
         scheduler.build_on(&mut seq, basis);
         let len = seq.pending().min(left);

@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 
 /// A list has room for one more in this many.
-pub(crate) const PER_ROOM: usize = 32;
+pub(crate) const PER_ROOM: usize = 128;
 
 /// Room beside `len` items; a few at least, so that short lists do not grow with every item.
 const fn room(len: usize) -> usize {
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_grow_by_a_32nd() {
+    fn lists_grow_by_a_128th() {
         let mut list = Vec::new();
         for i in 0..10_000 {
             insert(&mut list, i / 2, i);

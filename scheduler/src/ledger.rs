@@ -13,6 +13,7 @@ use crate::lean;
 use crate::length::Lesson;
 use crate::promise::Kind;
 use crate::request::{Request, RequestId, SequenceSpec};
+use crate::tenants::TenantId;
 use crate::time::{Micros, Span};
 use crate::timeline::{Entry, Timeline};
 
@@ -33,11 +34,20 @@ pub(crate) struct Reservation {
     first_delay: Span,
     last_delay: Span,
     lessons: Lessons,
-    pub(crate) kind: Kind,
-    /// What it was promised was given up for others.
-    displaced: bool,
-    /// No installed timeline has it yet.
-    pending: bool,
+    class: Class,
+    tenant: TenantId,
+    /// Exact, borrows, and whether what it was promised was given up for others, in a bit each:
+    /// thousands of reservations are kept.
+    flags: u8,
+}
+
+const EXACT: u8 = 1;
+const BORROWS: u8 = 2;
+const DISPLACED: u8 = 4;
+
+fn flags(exact: bool, borrows: bool) -> u8 {
+    let flag = |is: bool, flag: u8| if is { flag } else { 0 };
+    flag(exact, EXACT) | flag(borrows, BORROWS)
 }
 
 /// What the sequences of a request teach at their end; most requests have one.
@@ -73,9 +83,9 @@ impl Reservation {
             first_delay: Span::default(),
             last_delay: Span::default(),
             lessons: Lessons::new(&request.sequences),
-            kind,
-            displaced: false,
-            pending: true,
+            class: kind.class,
+            tenant: kind.tenant,
+            flags: flags(kind.exact, request.borrows),
         }
     }
 
@@ -93,8 +103,8 @@ impl Reservation {
             forecast,
             carried_first: forecast.first_token.plus(self.first_delay.micros()),
             carried_last: forecast.last_token.plus(self.last_delay.micros()),
-            exact: self.kind.exact,
-            displaced: self.displaced,
+            exact: self.kind().exact,
+            displaced: self.is_displaced(),
         }
     }
 
@@ -132,7 +142,23 @@ impl Reservation {
 
     /// What it was promised was given up for others.
     pub(crate) const fn is_displaced(&self) -> bool {
-        self.displaced
+        self.flags & DISPLACED > 0
+    }
+
+    /// Whose it is, and how it is protected.
+    pub(crate) const fn kind(&self) -> Kind {
+        let exact = self.flags & EXACT > 0;
+        Kind { class: self.class, exact, tenant: self.tenant }
+    }
+
+    /// It is more than its tenant's reservation is for.
+    pub(crate) const fn borrows(&self) -> bool {
+        self.flags & BORROWS > 0
+    }
+
+    /// Device time that it adds.
+    pub(crate) fn work(&self) -> Micros {
+        self.work.micros()
     }
 
     fn num_sequences(&self) -> u32 {
@@ -184,7 +210,7 @@ impl Ledger {
 
     /// Books a reservation for `candidate`; returns its slot.
     pub(crate) fn reserve(&mut self, reservation: Reservation, candidate: Candidate) -> u32 {
-        let class = reservation.kind.class.index();
+        let class = reservation.kind().class.index();
         self.work[class] = self.work[class].plus(reservation.work.micros());
         self.pending[class] += reservation.num_sequences();
         let place = self.find(reservation.id).expect_err("request ids are never reused");
@@ -204,13 +230,13 @@ impl Ledger {
         let slot = self.by_id.remove(place);
         let reservation = self.slots[slot as usize].take().expect("it was found");
         lean::push(&mut self.free, slot);
-        let class = reservation.kind.class.index();
+        let class = reservation.kind().class.index();
         self.work[class] = self.work[class].minus(reservation.work.micros());
-        self.displaced -= u32::from(reservation.displaced);
-        if reservation.pending {
+        self.displaced -= u32::from(reservation.is_displaced());
+        // No installed timeline has it yet.
+        if let Some(at) = self.on_their_way.iter().rposition(|(other, _)| *other == slot) {
             self.pending[class] -= reservation.num_sequences();
-            let at = self.on_their_way.iter().rposition(|(other, _)| *other == slot);
-            self.on_their_way.remove(at.expect("a pending request is on its way"));
+            self.on_their_way.remove(at);
         }
         if self.by_id.is_empty() {
             self.waiting = [0; 2];
@@ -218,13 +244,15 @@ impl Ledger {
         Some(reservation)
     }
 
-    /// The promise of the reservation in `slot`, of the class that is returned, is given up.
-    pub(crate) fn displace(&mut self, slot: u32) -> Class {
+    /// The promise of the reservation in `slot` is given up. Returns its class, and whether it
+    /// borrows.
+    pub(crate) fn displace(&mut self, slot: u32) -> (Class, bool) {
         let reservation = self.slots.get_mut(slot as usize).and_then(Option::as_mut);
         let reservation = reservation.expect("only what is reserved is displaced");
-        assert!(!core::mem::replace(&mut reservation.displaced, true), "it is lost only once");
+        assert!(!reservation.is_displaced(), "it is lost only once");
+        reservation.flags |= DISPLACED;
         self.displaced += 1;
-        reservation.kind.class
+        (reservation.class, reservation.borrows())
     }
 
     /// Somebody inside was displaced.
@@ -239,15 +267,20 @@ impl Ledger {
         found.filter(|reservation| reservation.id == entry.id)
     }
 
+    /// When the first of a tenant's requests is expected to end.
+    pub(crate) fn next_end(&self, tenant: TenantId) -> Option<Micros> {
+        let own = self.slots.iter().flatten().filter(|found| found.tenant == tenant);
+        own.map(|found| found.settled().carried_last).min()
+    }
+
     /// Requests in `timeline` are with the scheduler, and its entries learn their slots. Returns
     /// those that are still on their way, in order of admission.
     pub(crate) fn confirm(&mut self, timeline: &mut Timeline) -> Vec<(u32, Candidate)> {
-        let (slots, pending) = (&mut self.slots, &mut self.pending);
+        let (slots, pending) = (&self.slots, &mut self.pending);
         self.on_their_way.retain(|(slot, candidate)| {
             let stays = !timeline.contains(candidate.id);
-            if let (false, Some(reservation)) = (stays, &mut slots[*slot as usize]) {
-                reservation.pending = false;
-                pending[reservation.kind.class.index()] -= reservation.num_sequences();
+            if let (false, Some(reservation)) = (stays, &slots[*slot as usize]) {
+                pending[reservation.kind().class.index()] -= reservation.num_sequences();
             }
             stays
         });
@@ -303,6 +336,8 @@ mod tests {
         let request = Request {
             id: RequestId(1),
             class: Class::Throughput,
+            tenant: TenantId::DEFAULT,
+            borrows: false,
             arrival: Micros(7),
             deadline: Deadline::default(),
             retry: 0,
@@ -318,7 +353,8 @@ mod tests {
             upper_last: last,
             work: Micros(500),
         };
-        Reservation::new(&request, Kind { class: request.class, exact: true }, &forecast)
+        let kind = Kind { class: request.class, exact: true, tenant: request.tenant };
+        Reservation::new(&request, kind, &forecast)
     }
 
     #[test]

@@ -51,6 +51,7 @@ pub mod scaling;
 pub mod scheduler;
 mod segments;
 pub mod sequence;
+pub mod tenants;
 pub mod time;
 pub mod timeline;
 
@@ -72,5 +73,6 @@ pub use request::{
 };
 pub use scaling::{Fleet, Scaling, ScalingConfig};
 pub use scheduler::{Counts, Scheduler, SchedulerConfig};
+pub use tenants::{TenantConfig, TenantId, TenantTable};
 pub use time::Micros;
 pub use timeline::Timeline;

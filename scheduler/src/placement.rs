@@ -8,9 +8,11 @@ use crate::columns::{Row, within_horizon};
 use crate::cost::CostModel;
 use crate::delays::{Delays, steps};
 use crate::lean;
+use crate::policy::Rank;
 use crate::promise::Margins;
 use crate::rules::Rules;
 use crate::segments::Load;
+use crate::tenants::Service;
 use crate::time::Micros;
 use crate::timeline::{Entry, Timeline};
 
@@ -216,6 +218,20 @@ impl Timeline {
     /// Entries whose promises `candidate` would break: see [`Timeline::harms`].
     pub(crate) fn broken(&self, candidate: &Candidate, at: &Placement, more: Micros) -> Vec<usize> {
         Delays::new(&self.columns, candidate, at).broken(&self.columns, more).collect()
+    }
+
+    /// Where a candidate that borrows stands: in the round of the one of its tenant that goes
+    /// before it, or in the next one that is its tenant's. Its own `rank` is the policy's.
+    pub(crate) fn borrowed_rank(&self, service: &Service, candidate: &Candidate) -> Rank {
+        let tenant = candidate.kind.tenant;
+        let next = service.next_round(tenant);
+        let rank = candidate.rank.borrowed(next);
+        let Some((_, order)) = rank.in_round() else { return rank };
+        let waiting = self.entries[self.decoding..].iter().rev();
+        let own = waiting.filter(|entry| entry.kind.tenant == tenant);
+        let mut rounds = own.filter_map(|entry| entry.rank.in_round());
+        let ahead = rounds.find(|(_, other)| *other <= order);
+        rank.moved_to(ahead.map_or(next, |(round, _)| round.max(next)))
     }
 
     /// Puts an admitted candidate in: everybody's times move by its delays, and its own entry is

@@ -85,6 +85,9 @@ impl Scheduler {
         expired.sort_unstable();
         expired.dedup();
         self.drop_requests(&expired);
+        if self.service.matters() {
+            self.share_among_tenants();
+        }
         expired
     }
 
@@ -102,14 +105,13 @@ impl Scheduler {
 
     /// Running sequences that lack more than one token, in the order of the policy.
     fn running_prefills(&self, now: Micros) -> Vec<Place> {
-        let view = self.view(now);
         let mut running = self.running.iter().filter(|seq| seq.pending() > 1).peekable();
         if running.peek().is_none() {
             return Vec::new();
         }
         let heads = Heads::new(self.waiting.iter().rev());
         let place = |seq: &Sequence| {
-            let rank = self.policy.rank(&view, seq).unwrap_or(Rank::LAST);
+            let rank = self.rank(now, seq).unwrap_or(Rank::LAST);
             (heads.of_running(seq.class, rank), seq.arrival, seq.id)
         };
         let mut places: Vec<Place> = running.map(place).collect();
@@ -324,6 +326,7 @@ mod tests {
     use crate::request::{Deadline, FinishReason, OutputLength, Request, SequenceSpec};
     use crate::scheduler::SchedulerConfig;
     use crate::sequence::MAX_PREEMPTIONS;
+    use crate::tenants::TenantId;
 
     const COST: CostModel = CostModel {
         fixed_ns: 1_000,
@@ -351,6 +354,8 @@ mod tests {
         Request {
             id: RequestId(id),
             class: Class::Latency,
+            tenant: TenantId::DEFAULT,
+            borrows: false,
             arrival: Micros(id),
             deadline: Deadline::default(),
             retry: 0,

@@ -2,6 +2,7 @@
 
 use crate::class::Class;
 use crate::request::Deadline;
+use crate::tenants::TenantId;
 use crate::time::Micros;
 
 /// No promise is broken by any delay: nothing was promised, or the promise is lost already.
@@ -72,6 +73,7 @@ pub(crate) struct Kind {
     pub(crate) class: Class,
     /// Its length is known, so its forecast is as good as the cost model.
     pub(crate) exact: bool,
+    pub(crate) tenant: TenantId,
 }
 
 impl Margins {

@@ -6,6 +6,7 @@ use core::num::NonZeroU32;
 
 use crate::class::Class;
 use crate::prefix::BlockHash;
+use crate::tenants::TenantId;
 use crate::time::Micros;
 
 /// Identifies one request; handed out by the engine's handle, never reused.
@@ -83,6 +84,10 @@ pub struct Request {
     pub id: RequestId,
     /// Service class.
     pub class: Class,
+    /// Who sends it.
+    pub tenant: TenantId,
+    /// It is more than its tenant's reservation is for: the gate fills it in.
+    pub borrows: bool,
     /// When it reached the server.
     pub arrival: Micros,
     /// When its answer is due. The class's SLO, or tighter or looser targets that came with it.

@@ -22,6 +22,7 @@ use crate::policy::{Change, Rank, SchedulerPolicy, View};
 use crate::prefix::{BlockHash, CacheChanges, Chain};
 use crate::request::{FinishReason, Request, RequestId, SeqId, Terminal};
 use crate::sequence::Sequence;
+use crate::tenants::{Service, TenantTable};
 use crate::time::Micros;
 
 /// Limits of the scheduler.
@@ -117,6 +118,7 @@ pub struct Scheduler {
     pub(crate) cache_queries: u64,
     pub(crate) cache_hits: u64,
     pub(crate) lengths: Lengths,
+    pub(crate) service: Service,
     pub(crate) preemptions: u64,
 }
 
@@ -142,8 +144,15 @@ impl Scheduler {
             cache_queries: 0,
             cache_hits: 0,
             lengths: Lengths::default(),
+            service: Service::default(),
             preemptions: 0,
         }
+    }
+
+    /// With tenants; the gate has the same ones. Only for a scheduler that has nothing to do yet.
+    #[must_use]
+    pub fn with_tenants(self, tenants: &TenantTable) -> Scheduler {
+        Scheduler { service: Service::new(tenants), ..self }
     }
 
     /// Replaces the cost model after a refit.
@@ -167,8 +176,7 @@ impl Scheduler {
                 self.chains.insert(seq.id, Chain::new(Arc::clone(prefix)));
                 self.look(&mut seq);
             }
-            let rank = self.policy.rank(&self.view(request.arrival), &seq);
-            seq.rank = rank.unwrap_or(Rank::LAST);
+            seq.rank = self.rank(request.arrival, &seq).unwrap_or(Rank::LAST);
             self.policy.observe(&seq, Change::Queued);
             lean::push(&mut self.waiting, seq);
         }
@@ -261,6 +269,13 @@ impl Scheduler {
 
     pub(crate) const fn view(&self, now: Micros) -> View<'_> {
         View { now, config: &self.config, cost: &self.cost }
+    }
+
+    /// Where a sequence stands by itself; `None` if it is not worth starting any more.
+    pub(crate) fn rank(&self, now: Micros, seq: &Sequence) -> Option<Rank> {
+        let rank = self.policy.rank(&self.view(now), seq)?;
+        let round = || self.service.next_round(seq.tenant);
+        Some(if seq.borrows { rank.borrowed(round()) } else { rank })
     }
 
     pub(crate) fn running_index(&self, id: SeqId) -> Result<usize, usize> {

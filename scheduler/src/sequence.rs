@@ -7,6 +7,7 @@ use crate::planner::Place;
 use crate::policy::{MAX_PASSES, Rank};
 use crate::request::{Deadline, OutputLength, Request, SeqId};
 use crate::segments::Gap;
+use crate::tenants::TenantId;
 use crate::time::{MaybeMicros, Micros};
 
 /// After this many preemptions a sequence is never a victim again.
@@ -21,6 +22,10 @@ pub struct Sequence {
     pub id: SeqId,
     /// Service class.
     pub class: Class,
+    /// Who sent its request.
+    pub tenant: TenantId,
+    /// It is more than its tenant's reservation is for.
+    pub borrows: bool,
     /// When its request reached the server.
     pub arrival: Micros,
     /// When its first token is due.
@@ -63,6 +68,8 @@ impl Sequence {
         Sequence {
             id: SeqId { request: request.id, index: index as u32 },
             class: request.class,
+            tenant: request.tenant,
+            borrows: request.borrows,
             arrival: request.arrival,
             first_due: MaybeMicros::new(request.deadline.first_token),
             last_due: MaybeMicros::new(request.deadline.last_token),

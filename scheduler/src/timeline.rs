@@ -20,6 +20,7 @@ use crate::rules::Rules;
 use crate::scheduler::Scheduler;
 use crate::segments::{Gap, Segments};
 use crate::sequence::Sequence;
+use crate::tenants::Service;
 use crate::time::{MaybeMicros, Micros};
 
 /// An entry that belongs to nobody in the ledger (any more).
@@ -65,6 +66,8 @@ pub struct Timeline {
     pub(crate) counts: Vec<u64>,
     /// Blocks in use when it was built.
     pub(crate) held_blocks: u32,
+    /// What each tenant was served when the timeline was built.
+    pub(crate) service: Service,
 }
 
 impl Timeline {
@@ -89,6 +92,7 @@ impl Timeline {
             waiting: [0; 2],
             counts: Vec::new(),
             held_blocks: 0,
+            service: Service::default(),
         }
     }
 
@@ -111,6 +115,7 @@ impl Timeline {
         line.segments = segments;
         line.take_fates(&fates, &found.promises);
         line.by_id = in_order_of_request(&line.entries);
+        line.service.clone_from(&scheduler.service);
         line
     }
 
@@ -223,7 +228,7 @@ impl Timeline {
             leftover: 0,
             holds_slot: item.running,
             slot: NOBODY,
-            kind: Kind { class: seq.class, exact: seq.output.exact },
+            kind: Kind { class: seq.class, exact: seq.output.exact, tenant: seq.tenant },
         });
         found.items.push(item);
         found.promises.push(Promise {
@@ -373,7 +378,7 @@ fn in_order_of_request(entries: &[Entry]) -> Vec<u32> {
 }
 
 fn rank(scheduler: &Scheduler, seq: &Sequence, now: Micros) -> Rank {
-    scheduler.policy.rank(&scheduler.view(now), seq).unwrap_or(Rank::LAST)
+    scheduler.rank(now, seq).unwrap_or(Rank::LAST)
 }
 
 /// What `seq` looks like to the replay when the first `done` tokens are in the cache.

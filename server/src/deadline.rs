@@ -5,7 +5,7 @@
 //! deadline that nobody chose. What no source says is filled in by the engine from the class.
 
 use axum::http::HeaderMap;
-use scheduler::{Class, Deadline, Micros, Slo};
+use scheduler::{Class, Deadline, Micros, Slo, TenantId};
 
 use crate::class;
 use crate::error::ApiError;
@@ -30,6 +30,8 @@ pub struct Terms {
     client: Option<Micros>,
     /// The class, if a header names one.
     pub class: Option<Class>,
+    /// Who sends it.
+    pub tenant: TenantId,
     /// How often the client retried already.
     pub retry: u32,
     /// Which request it is an attempt of; see [`crate::origin`].
@@ -53,6 +55,7 @@ impl Terms {
             gateway: gateway.filter(|timeout| timeout.0 > 0),
             client: sdk_timeout(headers),
             class: class_of(headers)?,
+            tenant: TenantId::DEFAULT,
             retry: retry_count(headers),
             origin: 0,
         })

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use scheduler::{
     Admission, AdmissionMode, Class, ClassConfig, ClassTable, CostModel, Deadline, Event,
     FinishReason, Gate, GateConfig, Micros, OutputLength, Request, RequestId, Scheduler,
-    SchedulerConfig, SeqOutcome, SequenceSpec, Terminal, Timeline, policy,
+    SchedulerConfig, SeqOutcome, SequenceSpec, TenantId, Terminal, Timeline, policy,
 };
 
 /// An 8B model on one H100.
@@ -48,6 +48,8 @@ pub(crate) fn request(id: u64, arrival: Micros) -> Request {
     Request {
         id: RequestId(id),
         class: if id.is_multiple_of(4) { Class::Throughput } else { Class::Latency },
+        tenant: TenantId::DEFAULT,
+        borrows: false,
         arrival,
         deadline: Deadline { first_token: due(36_000), last_token: due(72_000), tpot: None },
         retry: 0,

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use scheduler::{
     Admission, BlockHash, ClusterView, CostModel, Deadline, Gate, GateConfig, Micros, Request,
-    RequestId, SeqId, SeqOutcome, Settled, Shed, StepLoad, StepPlan, Terminal,
+    RequestId, SeqId, SeqOutcome, Settled, Shed, StepLoad, StepPlan, TenantTable, Terminal,
 };
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +27,8 @@ pub struct Opening {
     pub policy: String,
     /// Settings of gate and scheduler.
     pub gate: GateConfig,
+    /// The tenants.
+    pub tenants: TenantTable,
     /// The cost model in force.
     pub cost: CostModel,
     /// Gate and scheduler; absent if both are as new.

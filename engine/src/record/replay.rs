@@ -90,8 +90,8 @@ impl Replay {
         };
         let (gate, scheduler) = match &opening.state {
             None => (
-                Gate::new(opening.gate, policy()?, opening.cost),
-                Scheduler::new(settings, policy()?, opening.cost),
+                Gate::new(opening.gate, policy()?, opening.cost).with_tenants(&opening.tenants),
+                Scheduler::new(settings, policy()?, opening.cost).with_tenants(&opening.tenants),
             ),
             Some(state) => (decode(&state.gate)?, decode(&state.scheduler)?),
         };

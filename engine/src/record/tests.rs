@@ -9,7 +9,7 @@ use std::time::Duration;
 use models::RunnerLimits;
 use proptest::prelude::*;
 use scheduler::cluster::{ClusterView, Room};
-use scheduler::{AdmissionMode, Class, Deadline, Micros, policy};
+use scheduler::{AdmissionMode, Class, Deadline, Micros, TenantId, policy};
 use tempfile::TempDir;
 
 use super::replay::Applied;
@@ -48,6 +48,7 @@ fn mixed(rig: &Rig, i: u32) -> Submission {
         if i.is_multiple_of(6) { &[9, 40] } else { &[1 + i as usize * 13 % 100] };
     Submission {
         class: if i.is_multiple_of(3) { Class::Throughput } else { Class::Latency },
+        tenant: TenantId::DEFAULT,
         arrival: now,
         deadline,
         retry: u32::from(i.is_multiple_of(7)),
@@ -122,7 +123,16 @@ fn more_than_may_wait(rig: &Rig) -> Outline<'static> {
     let arrival = rig.handle.clock().now();
     let deadline = Deadline::default();
     let class = Class::Latency;
-    Outline { class, arrival, deadline, retry: 0, origin: 0, prompts: &[5], n: 10_000 }
+    Outline {
+        class,
+        tenant: TenantId::DEFAULT,
+        arrival,
+        deadline,
+        retry: 0,
+        origin: 0,
+        prompts: &[5],
+        n: 10_000,
+    }
 }
 
 fn events(path: &Path) -> (Opening, Vec<Event<'static>>) {

@@ -8,7 +8,9 @@ use kernels::KvDtype;
 use models::cpu::{CpuOptions, CpuRunner, WeightType};
 use models::testing::Tiny;
 use models::{Architecture, TensorType};
-use scheduler::{AdmissionMode, ClassConfig, ClassTable, CostModel, IsolationConfig, KindConfig};
+use scheduler::{
+    AdmissionMode, ClassConfig, ClassTable, CostModel, IsolationConfig, KindConfig, TenantTable,
+};
 use scheduler::{Micros, RetryConfig};
 
 use super::rig::{Log, Rig, submission};
@@ -54,6 +56,7 @@ fn engine(prefix_caching: bool) -> Handle {
         max_num_batched_tokens: 48,
         classes: ClassTable([class; 2]),
         admission: AdmissionMode::None,
+        tenants: TenantTable::default(),
         kinds: KindConfig::default(),
         isolation: IsolationConfig::default(),
         retries: RetryConfig::default(),

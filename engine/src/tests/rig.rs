@@ -11,7 +11,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use models::{Chunk, ModelRunner, RunnerError, RunnerLimits};
 use scheduler::{
     AdmissionMode, Class, ClassConfig, ClassTable, CostModel, Deadline, FinishReason,
-    IsolationConfig, KindConfig, Micros, RetryConfig,
+    IsolationConfig, KindConfig, Micros, RetryConfig, TenantId, TenantTable,
 };
 
 use crate::simulated::{SimulatedOptions, SimulatedRunner};
@@ -178,6 +178,7 @@ impl Rig {
             max_num_batched_tokens: limits.max_batched_tokens,
             classes: ClassTable([class; 2]),
             admission,
+            tenants: TenantTable::default(),
             kinds: KindConfig::default(),
             isolation: IsolationConfig::default(),
             retries: RetryConfig::default(),
@@ -298,6 +299,7 @@ pub(crate) fn submission(prompts: &[usize], n: u32, max_tokens: u32) -> Submissi
     let prompt = |len: usize| Prompt { tokens: (0..len as u32).map(|i| i * 7 % 250).collect(), n };
     Submission {
         class: Class::Latency,
+        tenant: TenantId::DEFAULT,
         arrival: Micros(0),
         deadline: Deadline::default(),
         retry: 0,

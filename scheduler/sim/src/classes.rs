@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use scheduler::{AdmissionMode, Class, IsolationConfig, KindConfig};
+use scheduler::{AdmissionMode, Class, IsolationConfig, KindConfig, TenantId};
 
 use crate::driver::Setup;
 use crate::experiment::{Effort, capacity};
@@ -89,6 +89,7 @@ impl Case {
     fn streams(&self, offer: &Offer, capacity: f64) -> [Stream; 2] {
         let stream = |class, load: f64, target| Stream {
             class,
+            tenant: TenantId::DEFAULT,
             lengths: self.workload.lengths,
             arrivals: self.workload.arrivals,
             rate: capacity * load,

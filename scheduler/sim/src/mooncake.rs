@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use scheduler::{
-    BlockHash, Class, Deadline, Micros, OutputLength, Request, RequestId, SequenceSpec,
+    BlockHash, Class, Deadline, Micros, OutputLength, Request, RequestId, SequenceSpec, TenantId,
 };
 
 use crate::profile::{BLOCK_SIZE, Profile};
@@ -81,6 +81,8 @@ pub fn jobs(profile: &Profile, n: usize, rate: f64, target: Target, seed: u64) -
             request: Request {
                 id: RequestId(id as u64),
                 class: Class::Latency,
+                tenant: TenantId::DEFAULT,
+                borrows: false,
                 arrival,
                 deadline: target.deadline(arrival, profile.unloaded(prompt_tokens, actual)),
                 retry: 0,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use scheduler::{
     AdmissionMode, BlockHash, Class, Deadline, FinishReason, KindConfig, Micros, OutputLength,
-    Request, RequestId, Scheduler, SchedulerConfig, SeqOutcome, SequenceSpec, policy,
+    Request, RequestId, Scheduler, SchedulerConfig, SeqOutcome, SequenceSpec, TenantId, policy,
 };
 
 use crate::driver::Setup;
@@ -80,6 +80,8 @@ pub fn scheduler_hits(turns: &[Turn], num_blocks: u32) -> Hits {
         scheduler.enqueue(&Request {
             id: RequestId(id as u64),
             class: Class::Throughput,
+            tenant: TenantId::DEFAULT,
+            borrows: false,
             arrival: Micros(0),
             deadline: Deadline::default(),
             retry: 0,

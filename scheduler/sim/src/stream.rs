@@ -1,6 +1,6 @@
 //! Traffic of several classes: streams that are merged in order of arrival.
 
-use scheduler::{Class, Micros, OutputLength, Request, RequestId, SequenceSpec};
+use scheduler::{Class, Micros, OutputLength, Request, RequestId, SequenceSpec, TenantId};
 
 use crate::profile::Profile;
 use crate::random::Random;
@@ -12,6 +12,8 @@ use crate::workload::{Arrivals, Job, Lengths};
 pub struct Stream {
     /// Their class.
     pub class: Class,
+    /// Who sends them.
+    pub tenant: TenantId,
     /// Lengths of prompts and outputs.
     pub lengths: Lengths,
     /// The arrival process.
@@ -40,6 +42,8 @@ impl Stream {
                 request: Request {
                     id: RequestId(id as u64),
                     class: self.class,
+                    tenant: self.tenant,
+                    borrows: false,
                     arrival,
                     deadline,
                     retry: 0,
@@ -81,6 +85,7 @@ mod tests {
     fn streams_are_merged_and_do_not_change_each_other() {
         let latency = Stream {
             class: Class::Latency,
+            tenant: TenantId::DEFAULT,
             lengths: Lengths::Code,
             arrivals: Arrivals::Poisson,
             rate: 4.0,

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use scheduler::{Class, Deadline, Micros, Request};
+use scheduler::{Class, Deadline, Micros, Request, TenantId};
 
 use crate::profile::{CPU, H100_8B, H100_70B, Profile};
 use crate::random::Random;
@@ -169,7 +169,15 @@ impl Workload {
     #[must_use]
     pub fn jobs(&self, n: usize, rate: f64, target: Target, known: bool, seed: u64) -> Vec<Job> {
         let Workload { lengths, arrivals, profile, .. } = *self;
-        let stream = Stream { class: Class::Latency, lengths, arrivals, rate, target, known };
+        let stream = Stream {
+            class: Class::Latency,
+            tenant: TenantId::DEFAULT,
+            lengths,
+            arrivals,
+            rate,
+            target,
+            known,
+        };
         stream.jobs(n, &profile, seed)
     }
 

@@ -10,6 +10,7 @@ use crate::class::{Class, ClassConfig, ClassTable};
 use crate::cost::CostModel;
 use crate::request::{Deadline, OutputLength, SequenceSpec};
 use crate::scheduler::SchedulerConfig;
+use crate::tenants::TenantId;
 
 /// A millisecond a step, and one for each prompt token.
 const COST: CostModel = CostModel {
@@ -37,6 +38,8 @@ fn request(id: u64, prompt_tokens: u32, predicted: u32, last: Option<u64>) -> Re
     Request {
         id: RequestId(id),
         class: Class::Latency,
+        tenant: TenantId::DEFAULT,
+        borrows: false,
         arrival: Micros(0),
         deadline: Deadline { last_token: last.map(Micros::from_millis), ..Deadline::default() },
         retry: 0,

@@ -20,7 +20,7 @@ pub(super) type Displaced = Vec<u32>;
 
 impl Gate {
     /// The promises that break by `candidate`, if all of them may be given up for it and the budget
-    /// has that many left.
+    /// has that many left. Who is within its tenant's reservation pays nothing for those who borrow.
     pub(super) fn displaces(
         &self,
         candidate: &Candidate,
@@ -28,7 +28,8 @@ impl Gate {
         more: Micros,
     ) -> Option<Displaced> {
         let mut left = self.budgets.map(|budget| budget.left());
-        if !Class::ALL.into_iter().any(|class| left[class.index()] > 0) {
+        let protected = self.is_protected(candidate);
+        if !protected && !Class::ALL.into_iter().any(|class| left[class.index()] > 0) {
             return None;
         }
         let mut displaced = Displaced::new();
@@ -39,7 +40,11 @@ impl Gate {
             if displaced.contains(&entry.slot) {
                 continue;
             }
-            let left = &mut left[owner.kind.class.index()];
+            let left = &mut left[owner.kind().class.index()];
+            if protected && owner.borrows() {
+                displaced.push(entry.slot);
+                continue;
+            }
             if *left == 0 || !may_displace(candidate, owner) {
                 return None;
             }
@@ -49,11 +54,14 @@ impl Gate {
         Some(displaced)
     }
 
-    /// Gives promises up, and charges them.
-    pub(super) fn give_up(&mut self, displaced: &[u32]) {
+    /// Gives promises up for `candidate`, and charges them.
+    pub(super) fn give_up(&mut self, candidate: &Candidate, displaced: &[u32]) {
+        let protected = self.is_protected(candidate);
         for slot in displaced {
-            let class = self.ledger.displace(*slot);
-            self.budgets[class.index()].charge(1);
+            let (class, borrows) = self.ledger.displace(*slot);
+            if !(protected && borrows) {
+                self.budgets[class.index()].charge(1);
+            }
         }
         self.timeline.unprotect(|entry| displaced.contains(&entry.slot));
     }
@@ -82,5 +90,5 @@ impl Gate {
 
 /// Whether the promise of `owner` may be given up for `candidate`: latency work goes before bulk.
 fn may_displace(candidate: &Candidate, owner: &Reservation) -> bool {
-    candidate.kind.class < owner.kind.class
+    candidate.kind.class < owner.kind().class
 }

@@ -6,7 +6,7 @@
 //! what is not known yet. So whoever the whole check would admit is never refused here.
 
 use super::Gate;
-use super::times::{Miss, Times};
+use super::times::{Miss, OwnMargins, Times};
 use crate::admission::{Rule, Shed, ShedReason};
 use crate::admission_policy::{Answer, Offer};
 use crate::candidate::Candidate;
@@ -69,6 +69,9 @@ impl Gate {
         if by_forecast && (passed(deadline.first_token) || passed(deadline.last_token)) {
             return refuse(ShedReason::Expired, Rule::Bound, shown);
         }
+        if self.tenants.check(now, least.tenant).is_err() {
+            return refuse(ShedReason::TenantBudget, Rule::Bound, shown);
+        }
         let waiting = self.ledger.waiting(least.class);
         if waiting.saturating_add(sequences) > self.class(least.class).max_waiting {
             return refuse(ShedReason::QueueFull, Rule::Bound, shown);
@@ -76,9 +79,13 @@ impl Gate {
         if !by_forecast {
             return None;
         }
-        let first = first.plus(self.retries.kept(now, least));
+        // It may turn out to be within a reservation, from which nothing is kept for retries.
+        let may_be_reserved = self.tenants.has_reservation(least.tenant);
+        let kept = if may_be_reserved { Micros(0) } else { self.retries.kept(now, least) };
+        let first = first.plus(kept);
         let times = Times { first, last: first };
-        let miss = times.miss(now, least, deadline, &candidate, margin)?;
+        let margins = OwnMargins { times: margin, gaps: margin };
+        let miss = times.miss(now, least, deadline, &candidate, margins)?;
         let reason = if blocks { ShedReason::KvPressure } else { ShedReason::SloMiss };
         refuse(reason, Rule::Own, miss)
     }
@@ -92,11 +99,14 @@ impl Gate {
             self.count_offered(now, least.class, work);
         }
         let held = self.retries.came(now, least, false, work);
+        let over = self.tenants.check(now, least.tenant).err();
+        let over = over.filter(|_| reason == ShedReason::TenantBudget);
         let away = self.send_away(now, least.class, reason, work);
-        let (reason, wait) = match (away, held) {
-            (Some(wait), _) => (ShedReason::ReplicaBusy, wait),
-            (None, Some(due)) => (reason, due.minus(now)),
-            (None, None) => (reason, self.slot(now, least, margin, work, &shown, wait)),
+        let (reason, wait) = match (over, away, held) {
+            (Some(over), ..) => (reason, self.invite(now, least, work, over)),
+            (None, Some(wait), _) => (ShedReason::ReplicaBusy, wait),
+            (None, None, Some(due)) => (reason, due.minus(now)),
+            (None, None, None) => (reason, self.slot(now, least, margin, work, &shown, wait)),
         };
         self.shed(now, least, index, (reason, rule), shown, wait)
     }

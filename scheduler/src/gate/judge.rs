@@ -3,7 +3,7 @@
 
 use super::Gate;
 use super::displace::Displaced;
-use super::times::{Miss, Times};
+use super::times::{Miss, OwnMargins, Times};
 use crate::admission::{Rule, ShedReason};
 use crate::admission_policy::{Answer, Offer, Refused};
 use crate::candidate::Candidate;
@@ -12,6 +12,7 @@ use crate::kinds::Standing;
 use crate::placement::Placement;
 use crate::refusals::Verdict;
 use crate::request::{Deadline, Request};
+use crate::tenants::OverBudget;
 use crate::time::Micros;
 
 /// Who has so much room now, per mille of the forecast, is not cut: there is no need to.
@@ -30,6 +31,7 @@ pub(super) enum Refusal {
         wait: Micros,
     },
     Unsatisfiable(Miss),
+    OverBudget(OverBudget, Miss),
 }
 
 impl Refusal {
@@ -68,9 +70,11 @@ impl Gate {
         if self.draining {
             return refuse(ShedReason::Draining);
         }
+        let over = self.tenants.check(now, request.tenant);
+        over.map_err(|over| Refusal::OverBudget(over, shown))?;
         let waiting = self.ledger.waiting(request.class);
         let sequences = request.sequences.len() as u32;
-        let full = waiting + sequences > self.class(request.class).max_waiting;
+        let full = waiting + sequences > self.queue_bound(request);
         let offer = Offer { view: self.rules(now).view, request, inside: self.inside() };
         match self.admission.judge(&offer) {
             Answer::Forecast => {}
@@ -137,10 +141,12 @@ impl Gate {
         forecast: &Times,
         standing: Option<Standing>,
     ) -> Result<Displaced, Refusal> {
-        let kept = self.retries.kept(now, request);
+        let protected = self.is_protected(candidate);
+        // What is promised to retries is borrowed, like that of those who were refused.
+        let kept = if protected { Micros(0) } else { self.retries.kept(now, request) };
         let delayed = Times { first: forecast.first.plus(kept), last: forecast.last.plus(kept) };
-        let margin = self.margin(candidate);
-        let miss = delayed.miss(now, request, &request.deadline, candidate, margin);
+        let margins = self.own_margins(now, candidate);
+        let miss = delayed.miss(now, request, &request.deadline, candidate, margins);
         if let Some(miss) = miss
             && !self.explores(now, request, candidate, &delayed)
         {
@@ -157,13 +163,13 @@ impl Gate {
             (!ample && kinds.cuts(now, &self.config.kinds, standing))
                 || loaded.is_some_and(|loaded| kinds.is_tight(loaded))
         };
-        if standing.is_some_and(goes_first) {
+        if !protected && standing.is_some_and(goes_first) {
             return Err(Refusal::by(Rule::Kind, reason, shown));
         }
         // Who explores is a little late even without it.
-        if request.class == Class::Throughput && miss.is_none() {
+        if request.class == Class::Throughput && miss.is_none() && !protected {
             let later = delayed.behind(now, self.expected(now));
-            if let Some(shown) = later.miss(now, request, &request.deadline, candidate, margin) {
+            if let Some(shown) = later.miss(now, request, &request.deadline, candidate, margins) {
                 return Err(Refusal::by(Rule::Expected, reason, shown));
             }
         }
@@ -195,7 +201,8 @@ impl Gate {
         candidate: &Candidate,
         delayed: &Times,
     ) -> bool {
-        let is_late = delayed.miss(now, request, &request.deadline, candidate, 1_000).is_some();
+        let is_late =
+            delayed.miss(now, request, &request.deadline, candidate, OwnMargins::NONE).is_some();
         if request.class == Class::Latency || is_late {
             return false;
         }
@@ -211,7 +218,8 @@ impl Gate {
 
     /// The targets that the client itself set: those that differ from its class's.
     fn own_targets(&self, request: &Request) -> Deadline {
-        let slo = &self.class(request.class).slo;
+        let own = self.tenants.table().slo(request.tenant, request.class);
+        let slo = own.unwrap_or(&self.class(request.class).slo);
         let after = |span: Option<Micros>| span.map(|span| request.arrival.plus(span));
         let Deadline { first_token, last_token, tpot } = request.deadline;
         Deadline {
@@ -228,7 +236,7 @@ impl Gate {
             return Ok(());
         }
         let candidate = Candidate::shortest(&self.rules(now), &self.cache, request);
-        match self.alone(now, &candidate).miss(now, request, &own, &candidate, 1_000) {
+        match self.alone(now, &candidate).miss(now, request, &own, &candidate, OwnMargins::NONE) {
             Some(miss) => Err(Refusal::Unsatisfiable(miss)),
             None => Ok(()),
         }

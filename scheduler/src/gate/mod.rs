@@ -12,11 +12,12 @@ mod judge;
 mod offered;
 mod refuse;
 mod settle;
+mod tenants;
 mod times;
 
 use alloc::boxed::Box;
 
-use crate::admission::{Admission, Forecast, GateConfig, ShedReason};
+use crate::admission::{Admission, Forecast, GateConfig, Rule, ShedReason};
 use crate::admission_policy::{AdmissionPolicy, Inside, Offer};
 use crate::band::Bands;
 use crate::candidate::Candidate;
@@ -36,6 +37,7 @@ use crate::request::Request;
 use crate::retry::RetrySlots;
 use crate::rules::Rules;
 use crate::sequence::Sequence;
+use crate::tenants::{Budgets, Service, TenantTable};
 use crate::time::Micros;
 use crate::timeline::Timeline;
 use elsewhere::Elsewhere;
@@ -80,6 +82,9 @@ pub struct Gate {
     draining: bool,
     /// Bulk requests that were late by the margin alone.
     near_misses: u64,
+    tenants: Budgets,
+    /// What each tenant was served, as of the installed timeline.
+    service: Service,
 }
 
 impl Gate {
@@ -109,6 +114,8 @@ impl Gate {
             meter: Meter::new(),
             draining: false,
             near_misses: 0,
+            tenants: Budgets::new(TenantTable::default()),
+            service: Service::default(),
         }
     }
 
@@ -130,7 +137,11 @@ impl Gate {
         if self.ledger.is_empty() {
             self.timeline = Timeline::idle(now);
         }
-        let candidate = Candidate::new(&self.rules(now), &self.cache, request);
+        let mut candidate = Candidate::new(&self.rules(now), &self.cache, request);
+        let cost = self.tenant_cost(&candidate);
+        request.borrows = self.tenants.borrows(now, request, cost);
+        candidate.borrows = request.borrows;
+        self.stand(&mut candidate);
         let at = self.timeline.place(&self.rules(now), &candidate);
         let verdict = self.judge(now, request, &candidate, &at);
         let work = self.share(&candidate, at.prefill_steps);
@@ -142,12 +153,17 @@ impl Gate {
         let held = self.retries.came(now, request, verdict.is_ok(), work);
         match verdict {
             Ok(displaced) => {
-                self.give_up(&displaced);
+                self.give_up(&candidate, &displaced);
                 self.count_promise(request);
                 Admission::Admit(self.reserve(now, request, candidate, &at))
             }
             Err(Refusal::Unsatisfiable(Miss { quantity, predicted, budget })) => {
                 Admission::Unsatisfiable { quantity, predicted, budget }
+            }
+            Err(Refusal::OverBudget(over, shown)) => {
+                let wait = self.invite(now, request, work, over);
+                let why = (ShedReason::TenantBudget, Rule::Bound);
+                Admission::Shed(self.shed(now, request, at.index, why, shown, wait))
             }
             Err(Refusal::Shed { reason, rule, shown, wait }) => {
                 let margin = self.margin(&candidate);
@@ -170,14 +186,18 @@ impl Gate {
         self.ledger.carry(&self.timeline);
         let known = self.policy.restore(&timeline.counts);
         assert!(known, "the scheduler has the same policy");
-        let next = if self.ledger.is_empty() { Timeline::idle(now) } else { timeline };
+        let mut next = if self.ledger.is_empty() { Timeline::idle(now) } else { timeline };
+        if self.tenants.matters() && !self.ledger.is_empty() {
+            core::mem::swap(&mut self.service, &mut next.service);
+        }
         let spent = core::mem::replace(&mut self.timeline, next);
         if self.ledger.is_empty() {
             return spent;
         }
         let margins = self.all_margins();
         self.timeline.protect(now, &margins);
-        for (slot, candidate) in self.ledger.confirm(&mut self.timeline) {
+        for (slot, mut candidate) in self.ledger.confirm(&mut self.timeline) {
+            self.stand(&mut candidate);
             let at = self.timeline.place(&self.rules(now), &candidate);
             self.insert(now, &candidate, &at, slot);
         }
@@ -293,6 +313,8 @@ impl Gate {
         let (upper_first, upper_last) = (arrival.plus(upper_first), arrival.plus(upper_last));
         let forecast = Forecast { first_token, last_token, upper_first, upper_last, work };
         let reservation = Reservation::new(request, candidate.kind, &forecast);
+        let cost = self.tenant_cost(&candidate);
+        self.tenants.admit(now, request, cost, reservation.work());
         let slot = self.ledger.reserve(reservation, candidate);
         for index in 0..request.sequences.len() {
             self.policy.observe(&Sequence::new(request, index), Change::Queued);

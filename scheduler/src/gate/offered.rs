@@ -49,6 +49,7 @@ impl Gate {
         let outcome = match verdict {
             Ok(_) => Outcome::Admitted,
             Err(Refusal::Shed { reason, .. }) => outcome(*reason),
+            Err(Refusal::OverBudget(..)) => outcome(ShedReason::TenantBudget),
             Err(Refusal::Unsatisfiable(_)) => Outcome::Hopeless,
         };
         self.meter.came(now, request, work, outcome);

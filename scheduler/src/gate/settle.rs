@@ -22,10 +22,12 @@ impl Gate {
     ) -> Option<Settled> {
         let reservation = self.ledger.release(id)?;
         self.admission.ended(id);
+        let served = first.is_some() || outputs.iter().any(|tokens| *tokens > 0);
+        self.tenants.end(&reservation, served);
         self.learn_bands(&reservation, terminal, first, last);
         match terminal {
             Terminal::Completed => self.learn(&reservation, outputs, first, last),
-            Terminal::Expired => self.margins[reservation.kind.class.index()].observe_lost(),
+            Terminal::Expired => self.margins[reservation.kind().class.index()].observe_lost(),
             Terminal::Cancelled | Terminal::Failed => {}
         }
         if self.ledger.is_empty() {
@@ -43,7 +45,7 @@ impl Gate {
         first: Option<Micros>,
         last: Option<Micros>,
     ) {
-        let kind = reservation.kind;
+        let kind = reservation.kind();
         let bands = &mut self.bands[kind.class.index()];
         // Tokens of an expired request never come.
         let never = (terminal == Terminal::Expired).then_some(Micros::MAX);
@@ -65,7 +67,7 @@ impl Gate {
         first: Option<Micros>,
         last: Option<Micros>,
     ) {
-        let kind = reservation.kind;
+        let kind = reservation.kind();
         for (lesson, tokens) in reservation.lessons().iter().zip(outputs) {
             self.lengths.learn(kind.class, *lesson, *tokens);
         }

@@ -13,6 +13,20 @@ pub(super) struct Miss {
     pub(super) budget: Micros,
 }
 
+/// By how much forecasts are stretched, per mille.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OwnMargins {
+    /// What is still to come until a token.
+    pub(super) times: u32,
+    /// The span from the first to the last token.
+    pub(super) gaps: u32,
+}
+
+impl OwnMargins {
+    /// Forecasts as they are.
+    pub(super) const NONE: OwnMargins = OwnMargins { times: 1_000, gaps: 1_000 };
+}
+
 /// Predicted times of a candidate.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
@@ -21,26 +35,25 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// The first target of `deadline` that would be missed. What is still to come is stretched by
-    /// `margin`, per mille.
+    /// The first target of `deadline` that would be missed, if what is still to come is stretched.
     pub(super) fn miss(
         &self,
         now: Micros,
         request: &Request,
         deadline: &Deadline,
         candidate: &Candidate,
-        margin: u32,
+        margins: OwnMargins,
     ) -> Option<Miss> {
-        let stretched = |span: Micros| Micros(span.0.saturating_mul(margin.into()) / 1_000);
+        let by = |span: Micros, margin: u32| Micros(span.0.saturating_mul(margin.into()) / 1_000);
         let late = |quantity, at: Micros, due: Option<Micros>| {
-            let due = due.filter(|due| now.plus(stretched(at.minus(now))) > *due)?;
+            let due = due.filter(|due| now.plus(by(at.minus(now), margins.times)) > *due)?;
             let (predicted, budget) = (at.minus(request.arrival), due.minus(request.arrival));
             Some(Miss { quantity, predicted, budget })
         };
         let writing = self.last.minus(self.first);
         let slow = || {
             let allowed = deadline.tpot?.0.saturating_mul(candidate.promise.gaps.into());
-            (stretched(writing).0 > allowed).then_some(Miss {
+            (by(writing, margins.gaps).0 > allowed).then_some(Miss {
                 quantity: Quantity::Gaps,
                 predicted: writing,
                 budget: Micros(allowed),

@@ -13,7 +13,7 @@ use crate::request::{
 };
 use crate::{
     Admission, AdmissionMode, CostModel, Gate, GateConfig, Micros, Scheduler, SchedulerConfig,
-    StepLoad, Timeline,
+    StepLoad, TenantId, Timeline,
 };
 
 /// A device, and how its users come.
@@ -103,6 +103,8 @@ impl World {
         let mut request = Request {
             id: RequestId(self.admitted.len() as u64),
             class: Class::Latency,
+            tenant: TenantId::DEFAULT,
+            borrows: false,
             arrival: at,
             deadline: Deadline {
                 first_token: Some(at.plus(Micros(1_500_000))),

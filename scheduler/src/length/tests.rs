@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::histogram::{BUCKETS, bucket, lower_edge};
 use super::*;
 use crate::request::{Deadline, Request, RequestId, SequenceSpec};
+use crate::tenants::TenantId;
 use crate::time::Micros;
 
 fn output(min: u32, max: u32) -> OutputLength {
@@ -138,6 +139,8 @@ fn a_running_sequence_is_predicted_anew_before_it_outlives_its_prediction() {
     let request = Request {
         id: RequestId(0),
         class: Class::Latency,
+        tenant: TenantId::DEFAULT,
+        borrows: false,
         arrival: Micros(0),
         deadline: Deadline::default(),
         retry: 0,

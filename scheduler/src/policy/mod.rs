@@ -56,6 +56,14 @@ pub struct View<'a> {
     pub cost: &'a CostModel,
 }
 
+/// A rank is a tier above a key. The key of those who borrow is a round above the policy's tier, in
+/// four bits, and its key in about milliseconds.
+const KEY_BITS: u32 = 56;
+const BORROWED: u64 = 128;
+const ROUND_BITS: u32 = 40;
+const ROUND_KEY_BITS: u32 = 36;
+const MOST_TIERS: u64 = 15;
+
 /// A place in the queue: the smaller goes first. Ties go by arrival, then by id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -69,14 +77,43 @@ impl Rank {
     pub const LAST: Rank = Rank::new(u8::MAX, Micros::MAX);
 
     /// Tiers are compared first; tier 0 is for preempted sequences, which return before anybody
-    /// new. Within a tier keys are compared, usually times; from 2^56 microseconds (two thousand
-    /// years) on they are equal.
+    /// new. Tiers from 128 on are for those who borrow. Within a tier keys are compared, usually
+    /// times; from 2^56 microseconds (two thousand years) on they are equal.
     #[must_use]
     pub const fn new(tier: u8, key: Micros) -> Rank {
-        const KEY_BITS: u32 = 56;
         let most = (1 << KEY_BITS) - 1;
         let key = if key.0 < most { key.0 } else { most };
         Rank((tier as u64) << KEY_BITS | key)
+    }
+
+    /// Where a sequence stands that borrows: behind all that are within their tenants'
+    /// reservations, by the round in which its tenant is served, then as the policy says, to a
+    /// millisecond. Preempted sequences return first all the same.
+    pub(crate) const fn borrowed(self, round: u16) -> Rank {
+        let tier = self.0 >> KEY_BITS;
+        if tier == 0 || tier >= BORROWED {
+            return self;
+        }
+        let tier = if tier < MOST_TIERS { tier } else { MOST_TIERS };
+        let key = (self.0 & ((1 << KEY_BITS) - 1)) >> 10;
+        let key = if key < 1 << ROUND_KEY_BITS { key } else { (1 << ROUND_KEY_BITS) - 1 };
+        let order = tier << ROUND_KEY_BITS | key;
+        Rank(BORROWED << KEY_BITS | (round as u64) << ROUND_BITS | order)
+    }
+
+    /// The same place in another round.
+    pub(crate) const fn moved_to(self, round: u16) -> Rank {
+        let order = self.0 & ((1 << ROUND_BITS) - 1);
+        Rank(BORROWED << KEY_BITS | (round as u64) << ROUND_BITS | order)
+    }
+
+    /// The round, and the place within it, of a sequence that borrows.
+    pub(crate) const fn in_round(self) -> Option<(u16, u64)> {
+        if self.0 >> KEY_BITS != BORROWED {
+            return None;
+        }
+        let order = self.0 & ((1 << ROUND_BITS) - 1);
+        Some(((self.0 >> ROUND_BITS) as u16, order))
     }
 
     /// `key`, in the tier of new or of preempted sequences, whichever `seq` is.

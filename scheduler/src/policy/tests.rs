@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::class::{Class, ClassConfig, ClassTable};
 use crate::request::{Deadline, OutputLength, Request, RequestId, SequenceSpec};
+use crate::tenants::TenantId;
 use crate::time::MaybeMicros;
 
 const COST: CostModel = CostModel {
@@ -35,6 +36,8 @@ fn seq(id: u64, arrival: Micros, prompt_tokens: u32, predicted: u32) -> Sequence
     let request = Request {
         id: RequestId(id),
         class: Class::Latency,
+        tenant: TenantId::DEFAULT,
+        borrows: false,
         arrival,
         deadline: Deadline::default(),
         retry: 0,

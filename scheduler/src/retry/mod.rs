@@ -21,7 +21,7 @@ use crate::cluster::ClusterView;
 use crate::request::Request;
 use crate::time::Micros;
 use budget::Budget;
-use fading::Fading;
+pub(crate) use fading::Fading;
 
 /// No client is told to wait longer, and the queue of promises reaches no further.
 const LONGEST: Micros = Micros(60_000_000);

@@ -12,6 +12,7 @@ use std::println;
 use super::*;
 use crate::class::Class;
 use crate::request::{Deadline, RequestId};
+use crate::tenants::TenantId;
 
 const SERVICE: Micros = Micros(2_000_000);
 const SERVERS: usize = 64;
@@ -60,6 +61,8 @@ fn request(id: u64, retry: u32, origin: u64) -> Request {
     Request {
         id: RequestId(id),
         class: Class::Latency,
+        tenant: TenantId::DEFAULT,
+        borrows: false,
         arrival: Micros(0),
         deadline: Deadline::default(),
         retry,

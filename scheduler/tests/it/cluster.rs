@@ -5,7 +5,7 @@ use sluice_scheduler::cluster::{ClusterView, Room, Standing};
 use sluice_scheduler::{
     Admission, AdmissionMode, Class, ClassConfig, ClassTable, CostModel, Deadline, Gate,
     GateConfig, Micros, OutputLength, Request, RequestId, SchedulerConfig, SequenceSpec, Shed,
-    ShedReason, Slo, policy,
+    ShedReason, Slo, TenantId, policy,
 };
 
 /// A prompt of a hundred tokens takes a tenth of a second.
@@ -40,6 +40,8 @@ fn request(id: u64, now: Micros, prompt_tokens: u32) -> Request {
     Request {
         id: RequestId(id),
         class: Class::Latency,
+        tenant: TenantId::DEFAULT,
+        borrows: false,
         arrival: now,
         deadline: Deadline {
             first_token: Some(now.plus(Micros::from_millis(800))),

@@ -2,7 +2,7 @@
 
 use scheduler::{
     Class, ClassConfig, ClassTable, CostModel, Deadline, Micros, OutputLength, Request, RequestId,
-    Scheduler, SchedulerConfig, SeqOutcome, SequenceSpec,
+    Scheduler, SchedulerConfig, SeqOutcome, SequenceSpec, TenantId,
 };
 
 use crate::longest_first::LongestFirst;
@@ -20,6 +20,8 @@ fn request(id: u64, arrival: Micros, prompt_tokens: u32) -> Request {
     Request {
         id: RequestId(id),
         class: Class::Latency,
+        tenant: TenantId::DEFAULT,
+        borrows: false,
         arrival,
         deadline: Deadline::default(),
         retry: 0,

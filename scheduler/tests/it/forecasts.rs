@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use sluice_scheduler::{
     Admission, AdmissionMode, Class, ClassConfig, ClassTable, CostModel, Deadline, Event,
     FinishReason, Gate, GateConfig, Micros, OutputLength, Request, RequestId, Scheduler,
-    SchedulerConfig, SeqId, SeqOutcome, SequenceSpec, StepLoad, StepPlan, Terminal, Timeline,
-    policy,
+    SchedulerConfig, SeqId, SeqOutcome, SequenceSpec, StepLoad, StepPlan, TenantId, Terminal,
+    Timeline, policy,
 };
 
 pub(crate) const COST: CostModel = CostModel {
@@ -36,6 +36,8 @@ pub(crate) fn request(id: u64, arrival: Micros, prompt: u32, tokens: u32, n: usi
     Request {
         id: RequestId(id),
         class: Class::Latency,
+        tenant: TenantId::DEFAULT,
+        borrows: false,
         arrival,
         deadline: Deadline::default(),
         retry: 0,

@@ -3,7 +3,7 @@
 use sluice_scheduler::{
     Admission, AdmissionMode, Class, ClassConfig, ClassTable, CostModel, Deadline, Gate,
     GateConfig, Micros, OutputLength, Request, RequestId, SchedulerConfig, SequenceSpec,
-    ShedReason, Slo, policy,
+    ShedReason, Slo, TenantId, policy,
 };
 
 /// A two-core CPU with a small model.
@@ -26,6 +26,8 @@ fn request(id: u64, arrival: Micros, prompt: u32, tokens: u32) -> Request {
     Request {
         id: RequestId(id),
         class: Class::Latency,
+        tenant: TenantId::DEFAULT,
+        borrows: false,
         arrival,
         deadline: Deadline::default(),
         retry: 0,

@@ -13,4 +13,5 @@ mod memory;
 mod operations;
 mod pressure;
 mod starvation;
+mod tenants;
 mod turns;

@@ -3,7 +3,7 @@
 use sluice_scheduler::{
     Admission, AdmissionMode, Class, ClassConfig, ClassTable, CostModel, Deadline, Gate,
     GateConfig, Micros, OutputLength, Request, RequestId, Scheduler, SchedulerConfig, SequenceSpec,
-    Timeline, policy,
+    TenantId, Timeline, policy,
 };
 
 /// Promised for each waiting request, with the room that lists keep for the next ones.
@@ -23,6 +23,8 @@ fn request(id: u64) -> Request {
     Request {
         id: RequestId(id),
         class: Class::ALL[id as usize % 2],
+        tenant: TenantId::DEFAULT,
+        borrows: false,
         arrival: Micros(id),
         deadline: Deadline { first_token: due(72_000), last_token: due(144_000), tpot: due(1) },
         retry: 0,

@@ -6,7 +6,8 @@ use std::fmt::Write;
 use proptest::prelude::*;
 use sluice_scheduler::{
     Class, ClassConfig, ClassTable, CostModel, Deadline, Event, FinishReason, Micros, OutputLength,
-    Request, RequestId, Scheduler, SchedulerConfig, SeqOutcome, SequenceSpec, StepPlan, policy,
+    Request, RequestId, Scheduler, SchedulerConfig, SeqOutcome, SequenceSpec, StepPlan, TenantId,
+    policy,
 };
 
 const COST: CostModel = CostModel {
@@ -132,6 +133,8 @@ impl Harness {
         let request = Request {
             id,
             class: if bulk { Class::Throughput } else { Class::Latency },
+            tenant: TenantId::DEFAULT,
+            borrows: false,
             arrival: self.now,
             deadline: Deadline { first_token: due, ..Deadline::default() },
             retry: 0,

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use sluice_scheduler::sequence::MAX_PREEMPTIONS;
 use sluice_scheduler::{
     Class, ClassConfig, ClassTable, CostModel, Deadline, FinishReason, Micros, OutputLength,
-    Request, RequestId, Scheduler, SchedulerConfig, SeqOutcome, SequenceSpec, policy,
+    Request, RequestId, Scheduler, SchedulerConfig, SeqOutcome, SequenceSpec, TenantId, policy,
 };
 
 const COST: CostModel = CostModel {
@@ -55,6 +55,8 @@ impl Pool {
         Request {
             id: RequestId(place as u64),
             class: Class::ALL[place % 2],
+            tenant: TenantId::DEFAULT,
+            borrows: false,
             arrival: now,
             deadline: Deadline { first_token, ..Deadline::default() },
             retry: 0,

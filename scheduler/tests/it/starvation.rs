@@ -13,7 +13,7 @@ use sluice_scheduler::policy::LONGEST_AGING;
 use sluice_scheduler::sequence::MAX_PREEMPTIONS;
 use sluice_scheduler::{
     Class, ClassConfig, ClassTable, CostModel, Deadline, Event, FinishReason, Micros, OutputLength,
-    Request, RequestId, Scheduler, SchedulerConfig, SeqOutcome, SequenceSpec, policy,
+    Request, RequestId, Scheduler, SchedulerConfig, SeqOutcome, SequenceSpec, TenantId, policy,
 };
 
 /// Every step takes half a second, so that a minute is short.
@@ -101,6 +101,8 @@ impl Traffic {
         let request = Request {
             id,
             class: Class::ALL[usize::from(arrival.bulk)],
+            tenant: TenantId::DEFAULT,
+            borrows: false,
             arrival: self.now,
             deadline: Deadline { first_token, ..Deadline::default() },
             retry: 0,

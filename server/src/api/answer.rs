@@ -43,9 +43,10 @@ pub async fn create(
     let Call { arrival, terms, name, .. } = call;
     let class = terms.class.or(prepared.served.class).unwrap_or(service.default_class);
     let streaming = prepared.stream;
-    let slo = service.engine.classes().get(class).slo;
+    let slo = service.engine.slo(call.terms.tenant, class);
     let submission = Submission {
         class,
+        tenant: terms.tenant,
         arrival,
         deadline: terms.deadline(&prepared.slo, streaming.is_some(), arrival, &slo)?,
         retry: terms.retry,

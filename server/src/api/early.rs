@@ -25,11 +25,12 @@ pub fn check(
     let Call { terms, arrival, .. } = *call;
     let common = &shared.common;
     let class = terms.class.or(shared.served.class).unwrap_or(service.default_class);
-    let slo = service.engine.classes().get(class).slo;
+    let slo = service.engine.slo(terms.tenant, class);
     let streaming = common.streaming()?.is_some();
     let targets = common.slo.unwrap_or_default();
     let outline = Outline {
         class,
+        tenant: terms.tenant,
         arrival,
         deadline: terms.deadline(&targets, streaming, arrival, &slo)?,
         retry: terms.retry,

@@ -15,7 +15,7 @@ use std::time::Instant;
 use anyhow::Context;
 use engine::{Profile, record};
 use models::{ChatTemplate, ModelRunner, RunnerLimits, Tokenizer};
-use scheduler::{IsolationConfig, KindConfig, RetryConfig};
+use scheduler::{IsolationConfig, KindConfig, RetryConfig, TenantTable};
 use tokio::sync::{Semaphore, watch};
 
 use crate::config::{Admission, Config, RunnerKind};
@@ -148,6 +148,7 @@ fn engine_config(
         max_num_batched_tokens: config.max_num_batched_tokens,
         classes: classes::table(&config.class),
         admission: config.admission.0,
+        tenants: TenantTable::default(),
         kinds: KindConfig {
             strength_permille: permille(config.kind_strength),
             fairness_permille: permille(config.kind_fairness),

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use scheduler::{
     AdmissionMode, Class, ClassConfig, ClassTable, CostModel, Deadline, KindConfig, Micros,
-    OutputLength, Request, RequestId, SchedulerConfig, SequenceSpec, Slo, policy,
+    OutputLength, Request, RequestId, SchedulerConfig, SequenceSpec, Slo, TenantId, policy,
 };
 use sim::profile::CPU;
 use sim::{Admitting, Job, Setup};
@@ -43,6 +43,8 @@ prop_compose! {
         let request = Request {
             id: RequestId(0),
             class: if bulk { Class::Throughput } else { Class::Latency },
+            tenant: TenantId::DEFAULT,
+            borrows: false,
             arrival: Micros(0),
             deadline: Deadline { last_token, ..Deadline::default() },
             retry,
