@@ -5,6 +5,7 @@
 mod admission;
 mod cancel;
 mod clients;
+mod coordinator;
 mod crowd;
 mod errors;
 mod journal;

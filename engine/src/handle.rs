@@ -220,6 +220,30 @@ impl Handle {
         }
     }
 
+    /// Tenants that may have so many requests inside at most, as they were configured.
+    #[must_use]
+    pub fn tenant_limits(&self) -> Vec<(TenantId, u32)> {
+        let tenants = &self.0.bounds.tenants;
+        let ids = (0..tenants.len()).filter_map(|index| u8::try_from(index).ok()).map(TenantId);
+        ids.filter_map(|id| Some((id, tenants.get(id).max_requests?))).collect()
+    }
+
+    /// Requests of each of these tenants that are inside, and how many were refused so far because
+    /// the tenant was over its budget.
+    #[must_use]
+    pub fn tenant_uses(&self, tenants: &[TenantId]) -> Vec<(u32, u64)> {
+        let front = self.0.shared.front();
+        let uses = tenants.iter().map(|tenant| {
+            (front.gate.tenant_requests(*tenant), front.gate.tenant_refused(*tenant))
+        });
+        uses.collect()
+    }
+
+    /// From now on so many requests of a tenant may be inside.
+    pub fn set_tenant_limit(&self, tenant: TenantId, requests: u32) {
+        self.0.shared.front().gate.set_tenant_limit(tenant, requests);
+    }
+
     /// Tells the gate of the other replicas.
     pub fn set_cluster(&self, view: ClusterView) {
         let mut front = self.0.shared.front();

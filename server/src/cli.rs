@@ -2,6 +2,7 @@
 //! file; nothing is interpreted twice.
 
 mod calibrate;
+mod coordinator;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
 
 pub use calibrate::Calibrate;
+pub use coordinator::CoordinatorFlags;
 
 use crate::class::ClassName;
 use crate::config::{
@@ -95,6 +97,11 @@ pub struct Serve {
     #[command(flatten)]
     #[serde(flatten)]
     pub record: RecordFlags,
+
+    /// Other replicas of the same model.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub coordinator: CoordinatorFlags,
 
     /// Print the effective configuration as TOML and exit
     #[arg(long)]

@@ -12,6 +12,7 @@ pub mod calibrate;
 pub mod class;
 pub mod cli;
 pub mod config;
+pub mod coordinator;
 pub mod deadline;
 pub mod error;
 pub mod generation;

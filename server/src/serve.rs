@@ -7,6 +7,7 @@ use anyhow::Context;
 use tokio::sync::{oneshot, watch};
 
 use crate::config::Config;
+use crate::coordinator::task;
 use crate::shutdown::{self, Patience, Signals};
 use crate::state::App;
 use crate::{app, launch, net, scaling};
@@ -23,6 +24,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let url = net::url(listener.local_addr()?);
     let state = App::new(&config);
     let stop = watch::Sender::new(false);
+    let coordinator = task::start(&config, &state)?;
     let router = app::router(state.clone());
     let connections =
         tokio::spawn(net::serve(listener, router, config.max_connections, stop.subscribe()));
@@ -31,7 +33,10 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
 
     let (launched, summary) = tokio::select! {
         launched = load(config) => launched?,
-        () = signals.next() => return Ok(()),
+        () = signals.next() => {
+            leave(coordinator).await;
+            return Ok(());
+        }
     };
     let service = state.ready(launched);
     eprintln!("{}", summary.text(&url));
@@ -39,9 +44,17 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
 
     signals.next().await;
     shutdown::drain(&state, &service, patience, &mut signals).await;
+    leave(coordinator).await;
     shutdown::close(stop, connections, service).await;
     tracing::info!("ended");
     Ok(())
+}
+
+/// The others need not wait until this replica is missing.
+async fn leave(coordinator: Option<task::Running>) {
+    if let Some(running) = coordinator {
+        running.leave().await;
+    }
 }
 
 /// Loads on a thread of its own: a signal that comes meanwhile need not wait for it.

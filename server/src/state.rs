@@ -14,6 +14,7 @@ use scheduler::Class;
 use tokio::sync::{Semaphore, watch};
 
 use crate::config::Config;
+use crate::coordinator::Status;
 use crate::error::{ApiError, OverloadStatus};
 use crate::journal::Journal;
 use crate::metrics::Metrics;
@@ -31,6 +32,7 @@ pub struct App {
     pub allowed_origins: Vec<String>,
     service: OnceLock<Arc<Service>>,
     draining: watch::Sender<bool>,
+    cluster: watch::Sender<Status>,
 }
 
 impl App {
@@ -43,6 +45,7 @@ impl App {
             allowed_origins: config.allowed_origins.clone(),
             service: OnceLock::new(),
             draining: watch::Sender::new(false),
+            cluster: watch::Sender::new(Status::default()),
         })
     }
 
@@ -59,6 +62,21 @@ impl App {
     /// From now on the server says that it is not ready; requests are still served.
     pub fn begin_drain(&self) {
         self.draining.send_replace(true);
+    }
+
+    /// Whether the end has begun, for who wants to know when.
+    pub fn draining(&self) -> watch::Receiver<bool> {
+        self.draining.subscribe()
+    }
+
+    /// What the coordinator's task knows now.
+    pub fn set_cluster(&self, status: Status) {
+        self.cluster.send_replace(status);
+    }
+
+    /// What is known of the other replicas, and how the coordinator fares.
+    pub fn cluster(&self) -> Status {
+        *self.cluster.borrow()
     }
 
     /// New work should come here.

@@ -9,6 +9,8 @@ pub mod binary;
 pub mod http;
 pub mod process;
 pub mod prometheus;
+pub mod proxy;
+pub mod redis;
 
 pub use http::Reply;
 pub use process::Server;

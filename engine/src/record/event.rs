@@ -5,7 +5,8 @@ use std::borrow::Cow;
 
 use scheduler::{
     Admission, BlockHash, ClusterView, CostModel, Deadline, Gate, GateConfig, Micros, Request,
-    RequestId, SeqId, SeqOutcome, Settled, Shed, StepLoad, StepPlan, TenantTable, Terminal,
+    RequestId, SeqId, SeqOutcome, Settled, Shed, StepLoad, StepPlan, TenantId, TenantTable,
+    Terminal,
 };
 use serde::{Deserialize, Serialize};
 
@@ -125,6 +126,13 @@ pub enum Event<'a> {
         now: Micros,
         /// What.
         view: ClusterView,
+    },
+    /// So many requests of a tenant may be inside from now on.
+    TenantLimit {
+        /// Whose.
+        tenant: TenantId,
+        /// How many.
+        requests: u32,
     },
     /// The gate began to refuse everything.
     Drain,

@@ -6,7 +6,8 @@ use std::ops::Deref;
 
 use scheduler::{
     Admission, BlockHash, CacheChanges, ClusterView, CostModel, Event as Outcome, Gate, Micros,
-    Request, RequestId, Scheduler, SeqId, SeqOutcome, Settled, Shed, StepPlan, Terminal, Timeline,
+    Request, RequestId, Scheduler, SeqId, SeqOutcome, Settled, Shed, StepPlan, TenantId, Terminal,
+    Timeline,
 };
 
 use super::event::{Event, Outcomes, PlanNote, State, encode};
@@ -138,6 +139,14 @@ impl RecordedGate {
         self.gate.set_cluster(now, view);
         if let Some(tape) = &self.tape {
             tape.put(&Event::Cluster { now, view });
+        }
+    }
+
+    /// See [`Gate::set_tenant_limit`].
+    pub(crate) fn set_tenant_limit(&mut self, tenant: TenantId, requests: u32) {
+        self.gate.set_tenant_limit(tenant, Some(requests));
+        if let Some(tape) = &self.tape {
+            tape.put(&Event::TenantLimit { tenant, requests });
         }
     }
 

@@ -141,6 +141,10 @@ impl Replay {
                 self.gate.set_cluster(*now, *view);
                 Ok(Applied::Input)
             }
+            Event::TenantLimit { tenant, requests } => {
+                self.gate.set_tenant_limit(*tenant, Some(*requests));
+                Ok(Applied::Input)
+            }
             Event::Drain => {
                 self.gate.drain();
                 Ok(Applied::Input)

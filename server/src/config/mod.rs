@@ -19,6 +19,7 @@ pub use scaling::ScalingSettings;
 pub use units::{Admission, ByteSize, Safety, Target, duration};
 
 use crate::class::ClassName;
+use crate::coordinator::address::{self, Address};
 
 /// Everything that can be set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -83,6 +84,22 @@ pub struct Config {
     pub enable_prefix_caching: bool,
     /// Class of requests that name none.
     pub default_class: ClassName,
+    /// Where replicas meet: `memory` for one that is alone, or a URL of Redis.
+    #[serde(serialize_with = "address::serialize_shown")]
+    pub coordinator: Address,
+    /// Its password, if it is not in the URL. Never printed.
+    #[serde(skip_serializing)]
+    pub coordinator_password: Option<String>,
+    /// Under what name replicas of one model meet; absent means the first name of the model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub coordinator_cluster: Option<String>,
+    /// What all keys begin with.
+    pub coordinator_prefix: String,
+    /// What this replica is called; absent means its host's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub coordinator_replica: Option<String>,
+    /// Among how many replicas a cap for all of them is divided until others have been heard of.
+    pub coordinator_replicas: u32,
     /// Shape of log lines.
     pub log_format: LogFormat,
     /// Where to record what gate and scheduler are asked and decide; absent means nowhere.
@@ -250,6 +267,12 @@ impl Default for Config {
             retry_budget: 0.1,
             enable_prefix_caching: true,
             default_class: ClassName::Latency,
+            coordinator: Address::default(),
+            coordinator_password: None,
+            coordinator_cluster: None,
+            coordinator_prefix: "sluice:".into(),
+            coordinator_replica: None,
+            coordinator_replicas: 1,
             log_format: LogFormat::Text,
             record: None,
             record_max_size: ByteSize(256 << 20),
@@ -435,6 +458,12 @@ impl Config {
             (16 << 20..=1 << 40).contains(&self.record_max_size.0),
             "record_max_size must be 16MiB to 1024GiB"
         );
+        ensure!(
+            (1..=4_096).contains(&self.coordinator_replicas),
+            "coordinator_replicas must be 1 to 4096"
+        );
+        let braces = |name: &str| name.contains(['{', '}']);
+        ensure!(!braces(&self.coordinator_prefix), "coordinator_prefix must have no braces");
         ensure!((1..=65_536).contains(&self.max_connections), "max_connections must be 1 to 65536");
         ensure!(
             self.api_key.iter().all(|key| !key.is_empty()),

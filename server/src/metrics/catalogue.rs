@@ -76,6 +76,9 @@ const RATIO: Kind = fixed(&[
     1.15, 1.2, 1.25, 1.3, 1.5, 2.0, 3.0, 5.0, 10.0,
 ]);
 const RETRY_AFTER: Kind = fixed(&[1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 20.0, 30.0, 45.0, 60.0]);
+const TICK: Kind = fixed(&[
+    0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
+]);
 const STEP: Kind = fixed(&[
     0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 ]);
@@ -255,6 +258,30 @@ pub const CATALOGUE: &[Entry] = &[
         Kind::Gauge,
         &["class"],
         "Predicted device time of admitted, unfinished requests",
+    ),
+    entry(
+        "inference_coordinator_up",
+        Kind::Gauge,
+        &[],
+        "1 while calls to the coordinator are answered, or if there is none, else 0",
+    ),
+    entry(
+        "inference_coordinator_view_age_seconds",
+        Kind::Gauge,
+        &[],
+        "Age of the last answer of the coordinator",
+    ),
+    entry(
+        "inference_coordinator_peers",
+        Kind::Gauge,
+        &["state"],
+        "Replicas, this one included: ready, pending, draining; and missing ones",
+    ),
+    entry(
+        "inference_coordinator_tick_seconds",
+        TICK,
+        &[],
+        "Time until the coordinator answered a call",
     ),
     entry("inference_step_seconds", STEP, &["kind"], "Duration of a step"),
     entry(

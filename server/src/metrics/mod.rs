@@ -3,6 +3,7 @@
 
 mod admission;
 pub mod catalogue;
+mod coordinator;
 mod forecast;
 pub mod http;
 mod inference;
@@ -21,7 +22,9 @@ use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 use scheduler::{Class, Micros};
 
+use crate::coordinator::Status;
 use admission::Admission;
+use coordinator::Coordinator;
 use forecast::Forecasts;
 use http::Http;
 use inference::Inference;
@@ -58,6 +61,7 @@ pub struct Metrics {
     inference: Inference,
     recorder: Recorder,
     admission: Admission,
+    coordinator: Coordinator,
     forecasts: Forecasts,
     signals: Signals,
     http: Http,
@@ -72,11 +76,22 @@ impl Metrics {
         let inference = Inference::new(&mut registrar, facts.promises);
         let recorder = Recorder::new(&mut registrar);
         let admission = Admission::new(&mut registrar);
+        let coordinator = Coordinator::new(&mut registrar);
         let forecasts = Forecasts::new(&mut registrar);
         let signals = Signals::new(&mut registrar);
         let http = Http::new(&mut registrar);
         let registry = registrar.finish();
-        Metrics { registry, vllm, inference, recorder, admission, forecasts, signals, http }
+        Metrics {
+            registry,
+            vllm,
+            inference,
+            recorder,
+            admission,
+            coordinator,
+            forecasts,
+            signals,
+            http,
+        }
     }
 
     /// The gate has decided.
@@ -85,6 +100,16 @@ impl Metrics {
         if refusal.is_some() {
             self.inference.refused(class);
         }
+    }
+
+    /// The coordinator answered a call.
+    pub fn coordinator_answered(&self, took: Duration) {
+        self.coordinator.answered(took);
+    }
+
+    /// How the coordinator fares now.
+    pub fn coordinator(&self, status: &Status) {
+        self.coordinator.status(status);
     }
 
     /// A step ran.

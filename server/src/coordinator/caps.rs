@@ -1,0 +1,63 @@
+//! Between the leases of the agent and the tenants of the gate.
+
+use scheduler::TenantId;
+use scheduler::cluster::Use;
+
+use super::agent::Shared;
+use crate::state::App;
+
+/// The tenants whose cap holds for all replicas together.
+#[derive(Debug, Default)]
+pub(super) struct Caps {
+    tenants: Option<Vec<TenantId>>,
+    /// Requests of each that had been refused when they were counted last.
+    refused: Vec<u64>,
+    /// What the gate was told last.
+    limits: Vec<u32>,
+}
+
+impl Caps {
+    /// The caps, the first time that there is an engine to ask. The number of a tenant is its place
+    /// in the configuration, which all replicas share.
+    pub(super) fn appear(&mut self, app: &App) -> Option<Vec<Shared>> {
+        let service = app.service()?;
+        if self.tenants.is_some() {
+            return None;
+        }
+        let limits = service.engine.tenant_limits();
+        self.tenants = Some(limits.iter().map(|(tenant, _)| *tenant).collect());
+        self.refused = vec![0; limits.len()];
+        self.limits = limits.iter().map(|(_, cap)| *cap).collect();
+        let shared =
+            |(tenant, cap): &(TenantId, u32)| Shared { tenant: tenant.0.into(), cap: *cap };
+        Some(limits.iter().map(shared).collect())
+    }
+
+    /// What happened to each since it was asked last.
+    pub(super) fn uses(&mut self, app: &App) -> Vec<Use> {
+        let (Some(service), Some(tenants)) = (app.service(), &self.tenants) else {
+            return Vec::new();
+        };
+        let uses = service.engine.tenant_uses(tenants);
+        let since = |((in_use, refused), before): ((u32, u64), &mut u64)| {
+            let more = refused.saturating_sub(*before);
+            *before = refused;
+            Use { in_use, refused: u32::try_from(more).unwrap_or(u32::MAX) }
+        };
+        uses.into_iter().zip(&mut self.refused).map(since).collect()
+    }
+
+    /// Tells the gate what may be in use here now, if it is not what it was. Returns the sum.
+    pub(super) fn apply(&mut self, app: &App, limits: impl Iterator<Item = u32>) -> u32 {
+        let (Some(service), Some(tenants)) = (app.service(), &self.tenants) else { return 0 };
+        let mut sum = 0;
+        for ((tenant, told), limit) in tenants.iter().zip(&mut self.limits).zip(limits) {
+            sum += limit;
+            if *told != limit {
+                *told = limit;
+                service.engine.set_tenant_limit(*tenant, limit);
+            }
+        }
+        sum
+    }
+}
