@@ -122,7 +122,9 @@ proptest! {
         let patience = sjf::size(&view, &early).0 * sjf::PATIENCE;
         let spans = [early.first_due.get(), early.last_due.get()];
         let due = spans.into_iter().flatten().map(|due| due.minus(early.arrival).0).max();
-        let span = patience.max(AGING.0).max(due.unwrap_or(0)) + AGING.0 + 1;
+        // A last token that is due soon has to begin before that by what the answer takes.
+        let begins = sjf::size(&view, &late).0;
+        let span = patience.max(AGING.0).max(due.unwrap_or(0)) + AGING.0 + begins + 1;
         let arrival = early.arrival.plus(Micros(span));
         let later = |due: MaybeMicros| {
             MaybeMicros::new(due.get().map(|due| arrival.plus(due.minus(late.arrival))))
