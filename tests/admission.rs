@@ -195,3 +195,16 @@ async fn an_answer_says_how_many_more_would_be_taken() {
     assert!((1..12).contains(&remaining), "it has a place itself: {remaining}");
     assert!(reply.header("x-ratelimit-reset-requests").ends_with("ms"));
 }
+
+#[tokio::test]
+async fn a_rate_of_tokens_is_told_when_they_are_there() {
+    let server = slow("", &["--admission", "token-bucket=2:50", "--slo-tpot", "none"]);
+    let first = server.post("/v1/completions", &request(1, 100)).await;
+    assert_eq!(first.status, 200, "a full bucket lets one in that takes more");
+    let second = server.post("/v1/completions", &request(2, 20)).await;
+    assert_eq!((second.status, &second.error()["code"]), (429, &json!("rate_limit")));
+    check_retry(&second);
+    // 54 tokens of debt and 24 of its own, two a second, less what has passed.
+    let seconds: u64 = second.header("retry-after").parse().unwrap();
+    assert!((10..=60).contains(&seconds), "{seconds}");
+}

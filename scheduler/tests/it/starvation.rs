@@ -1,5 +1,6 @@
-//! Whoever has no deadline gets its whole answer within a bound that can be computed when it has
-//! come, however much comes after it and however long answers turn out, under every policy.
+//! Whoever has entered comes to its end within a bound that can be stated, however much comes after
+//! it and however long answers turn out, under every policy: without a deadline with its whole
+//! answer, and with one at the latest when it has expired.
 //!
 //! The bound: after `HORIZON` the policy places it before all that come then. What came until then,
 //! and at most 64 smaller requests that pass it while its blocks are not there, can be before it;
@@ -146,12 +147,12 @@ impl Traffic {
     /// Whoever is inside beyond its bound starves.
     fn check(&self, policy: &str) {
         for id in self.live.keys() {
-            let (came, is_due, _) = self.came[id.0 as usize];
-            assert!(is_due || self.step <= came + self.bound(came), "{policy} starves {id:?}");
+            let came = self.came[id.0 as usize].0;
+            assert!(self.step <= came + self.bound(came), "{policy} starves {id:?}");
         }
     }
 
-    /// Steps within which whoever came at step `came` has its whole answer.
+    /// Steps within which whoever came at step `came` is at its end.
     fn bound(&self, came: u64) -> u64 {
         let before = self.came.partition_point(|(other, ..)| *other <= came + HORIZON);
         let passing =
