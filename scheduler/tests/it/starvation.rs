@@ -36,6 +36,13 @@ const HORIZON: u64 = LONGEST_AGING.0 / STEP.0 + 1;
 /// Sequences that may pass one whose blocks are not there.
 const BYPASSES: u64 = 64;
 
+/// Steps without a token for anybody: all that run may have to compute what they know, one token a
+/// step, once more after each preemption.
+const LONGEST_DRY: u64 =
+    SLOTS as u64 * (LONGEST.0 + LONGEST.1) as u64 * (1 + MAX_PREEMPTIONS as u64);
+
+const SLOTS: u32 = 4;
+
 #[derive(Clone, Debug)]
 struct Arrival {
     prompt: u32,
@@ -67,7 +74,7 @@ fn config() -> SchedulerConfig {
     SchedulerConfig {
         num_blocks: 12,
         block_size: 2,
-        max_num_seqs: 4,
+        max_num_seqs: SLOTS,
         max_num_batched_tokens: 8,
         max_model_len: 32,
         classes: ClassTable([class; 2]),
@@ -89,6 +96,8 @@ struct Traffic {
     /// Tokens still to come of each sequence of those that are inside.
     live: BTreeMap<RequestId, Vec<u32>>,
     completed: u64,
+    /// Steps since the last one in which somebody had a token.
+    dry: u64,
 }
 
 impl Traffic {
@@ -136,6 +145,8 @@ impl Traffic {
                 _ => SeqOutcome::Continue(chunk.seq),
             });
         }
+        self.dry = if outcomes.is_empty() { self.dry + 1 } else { 0 };
+        assert!(self.dry <= LONGEST_DRY, "everybody computes and nobody has a token");
         for event in self.scheduler.complete(self.now, &plan, &outcomes) {
             if let Event::RequestEnded(id, _) = event {
                 self.live.remove(&id);
@@ -171,6 +182,7 @@ fn run(policy: &str, first: &Arrival, mix: &[Arrival]) -> u64 {
         came: Vec::new(),
         live: BTreeMap::new(),
         completed: 0,
+        dry: 0,
     };
     traffic.enqueue(first);
     let mut mix = mix.iter().cycle();
