@@ -111,7 +111,7 @@ impl Scheduler {
         }
         let heads = Heads::new(self.waiting.iter().rev());
         let place = |seq: &Sequence| {
-            let rank = self.rank(now, seq).unwrap_or(Rank::LAST);
+            let rank = self.rank(now, seq).unwrap_or(Rank::late(seq));
             (heads.of_running(seq.class, rank), seq.arrival, seq.id)
         };
         let mut places: Vec<Place> = running.map(place).collect();

@@ -4,29 +4,32 @@
 //!
 //! The bound: after `HORIZON` the policy places it before all that come then. What came until then,
 //! and at most 64 smaller requests that pass it while its blocks are not there, can be before it;
-//! each token of theirs is computed once, and again after each of at most three preemptions, and
-//! each step computes one of them at least.
+//! each token of theirs is computed once, and again after each of at most three preemptions; each
+//! step computes one of them at least, but for those in which they wait for a turn to decode.
 
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use sluice_scheduler::policy::LONGEST_AGING;
+use sluice_scheduler::policy::{LONGEST_AGING, MAX_PASSES};
 use sluice_scheduler::sequence::MAX_PREEMPTIONS;
 use sluice_scheduler::{
     Class, ClassConfig, ClassTable, CostModel, Deadline, Event, FinishReason, Micros, OutputLength,
     Request, RequestId, Scheduler, SchedulerConfig, SeqOutcome, SequenceSpec, TenantId, policy,
 };
 
-/// Every step takes half a second, so that a minute is short.
+/// Every step takes half a second, so that a minute is short. Three sequences may decode within the
+/// gap of latency work.
 const COST: CostModel = CostModel {
     fixed_ns: 500_000_000,
-    per_seq_ns: 0,
+    per_seq_ns: 50_000_000,
     per_context_token_ps: 0,
     per_prefill_token_ns: 0,
     per_prefill_span_ps: 0,
 };
 
 const STEP: Micros = Micros(500_000);
+
+const GAP: Micros = Micros(700_000);
 
 /// Longest prompt and answer: sixteen times the size of such a job is no more than that.
 const LONGEST: (u32, u32) = (6, 4);
@@ -81,9 +84,11 @@ fn config() -> SchedulerConfig {
     }
 }
 
-/// Steps in which all tokens of a request can be computed, again after each preemption.
-fn most_steps(arrival: &Arrival) -> u64 {
-    u64::from((arrival.prompt + arrival.max) * arrival.n) * (1 + u64::from(MAX_PREEMPTIONS))
+/// Steps in which all tokens of a sequence can be computed, again after each preemption, and in
+/// which it waits for its turns.
+fn most_steps(prompt: u32, max: u32) -> u64 {
+    let turns = max * (1 + u32::from(MAX_PASSES));
+    u64::from(prompt + turns) * (1 + u64::from(MAX_PREEMPTIONS))
 }
 
 struct Traffic {
@@ -114,7 +119,11 @@ impl Traffic {
             tenant: TenantId::DEFAULT,
             borrows: false,
             arrival: self.now,
-            deadline: Deadline { first_token, ..Deadline::default() },
+            deadline: Deadline {
+                first_token,
+                last_token: None,
+                tpot: (!arrival.bulk).then_some(GAP),
+            },
             retry: 0,
             origin: 0,
             prefixes: Vec::new(),
@@ -123,7 +132,8 @@ impl Traffic {
         self.scheduler.enqueue(&request);
         self.live.insert(id, vec![arrival.actual; arrival.n as usize]);
         let before = self.came.last().map_or(0, |(.., work)| *work);
-        self.came.push((self.step, arrival.due.is_some(), before + most_steps(arrival)));
+        let steps = u64::from(arrival.n) * most_steps(arrival.prompt, arrival.max);
+        self.came.push((self.step, arrival.due.is_some(), before + steps));
     }
 
     fn step(&mut self) {
@@ -166,8 +176,7 @@ impl Traffic {
     /// Steps within which whoever came at step `came` is at its end.
     fn bound(&self, came: u64) -> u64 {
         let before = self.came.partition_point(|(other, ..)| *other <= came + HORIZON);
-        let passing =
-            BYPASSES * u64::from(LONGEST.0 + LONGEST.1) * (1 + u64::from(MAX_PREEMPTIONS));
+        let passing = BYPASSES * most_steps(LONGEST.0, LONGEST.1);
         HORIZON + self.came[before - 1].2 + passing
     }
 }
