@@ -16,6 +16,7 @@ mod srpt;
 #[cfg(test)]
 mod tests;
 mod victim;
+mod vtc;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -35,6 +36,7 @@ pub use mlfq::MlfqPolicy;
 pub use sjf::SjfPolicy;
 pub use srpt::SrptPolicy;
 pub use victim::cheapest;
+pub use vtc::VtcPolicy;
 
 /// A sequence without a deadline is placed as if it were due after so long a wait.
 pub const AGING: Micros = Micros(60_000_000);
@@ -264,7 +266,7 @@ pub trait SchedulerPolicy: Debug + Send {
 }
 
 /// Names of the shipped policies, default first.
-pub const NAMES: [&str; 6] = ["deadline", "fcfs", "edf", "sjf", "srpt", "mlfq"];
+pub const NAMES: [&str; 7] = ["deadline", "fcfs", "edf", "sjf", "srpt", "mlfq", "vtc"];
 
 /// The policy called `name`.
 #[must_use]
@@ -276,6 +278,7 @@ pub fn by_name(name: &str) -> Option<Box<dyn SchedulerPolicy>> {
         "sjf" => Some(Box::new(SjfPolicy)),
         "srpt" => Some(Box::new(SrptPolicy)),
         "mlfq" => Some(Box::new(MlfqPolicy)),
+        "vtc" => Some(Box::<VtcPolicy>::default()),
         _ => None,
     }
 }

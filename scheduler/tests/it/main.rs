@@ -6,6 +6,7 @@ extern crate sluice_scheduler as scheduler;
 
 mod cluster;
 mod example;
+mod fairness;
 mod forecasts;
 mod gate;
 mod longest_first;
