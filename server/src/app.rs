@@ -10,11 +10,11 @@ use axum::routing::{MethodRouter, get, post};
 use axum::{Router, response::IntoResponse};
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer, ExposeHeaders};
 
-use crate::api::{chat, completions, health, models, tokenize};
+use crate::api::{chat, completions, drain, health, models, tokenize};
 use crate::error::ApiError;
 use crate::metrics::http;
 use crate::state::App;
-use crate::{auth, request_id};
+use crate::{auth, request_id, shutdown};
 
 /// The whole application.
 pub fn router(app: Arc<App>) -> Router {
@@ -34,11 +34,13 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/ping", get(health::health).post(health::health))
         .route("/version", only_get(health::version))
         .route("/load", only_get(health::load))
-        .route("/metrics", only_get(health::metrics));
+        .route("/metrics", only_get(health::metrics))
+        .route("/drain", only_post(drain::drain));
     // The last layer is the outermost: every answer gets its id and its CORS headers.
     open.merge(protected)
         .layer(from_fn_with_state(Arc::clone(&app), http::count))
         .layer(from_fn(request_id::attach))
+        .layer(from_fn_with_state(Arc::clone(&app), shutdown::part))
         .layer(cors(&app.allowed_origins))
         .with_state(app)
 }

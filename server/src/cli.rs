@@ -3,6 +3,7 @@
 
 mod calibrate;
 mod coordinator;
+mod drain;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,11 +13,12 @@ use serde::Serialize;
 
 pub use calibrate::Calibrate;
 pub use coordinator::CoordinatorFlags;
+pub use drain::Drain;
 
 use crate::class::ClassName;
 use crate::config::{
     Admission, ByteSize, Config, KvCacheDtype, LogFormat, RunnerKind, Safety, Target, Weights,
-    duration,
+    duration, seconds,
 };
 use crate::replay::Replay;
 
@@ -38,6 +40,8 @@ pub enum Command {
     Replay(Replay),
     /// Measure the cost of a step and write it to a profile
     Calibrate(Box<Calibrate>),
+    /// End in order what a server on this machine has in flight; for a preStop hook
+    Drain(Drain),
     /// Print the version
     Version,
 }
@@ -160,8 +164,10 @@ pub struct NetworkFlags {
     #[serde(skip_serializing_if = "Option::is_none", with = "humantime_serde")]
     shutdown_delay: Option<Duration>,
 
-    /// After SIGTERM: let running answers finish for this long [default: 30s]
-    #[arg(long, value_name = "DURATION", env = "SLUICE_GRACE", value_parser = duration)]
+    /// After SIGTERM: let running answers finish for this long; a bare number is seconds, as in
+    /// vLLM's --shutdown-timeout [default: 30s]
+    #[arg(long, value_name = "DURATION", env = "SLUICE_GRACE", value_parser = seconds)]
+    #[arg(visible_alias = "shutdown-timeout")]
     #[serde(skip_serializing_if = "Option::is_none", with = "humantime_serde")]
     grace: Option<Duration>,
 }

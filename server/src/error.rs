@@ -48,6 +48,8 @@ pub enum ApiError {
     },
     /// No key, or a wrong one.
     Unauthorized,
+    /// Only the machine itself may ask this.
+    NotLocal,
     /// There is no such model.
     ModelNotFound(String),
     /// There is no such path.
@@ -158,6 +160,7 @@ impl ApiError {
             ApiError::Invalid { code, .. } => return *code,
             ApiError::Refused(refusal, _) => return refusal::code(refusal),
             ApiError::Unauthorized => "invalid_api_key",
+            ApiError::NotLocal => "not_local",
             ApiError::ModelNotFound(_) => "model_not_found",
             ApiError::PathNotFound(_) => "not_found",
             ApiError::MethodNotAllowed(_) => "method_not_allowed",
@@ -189,6 +192,9 @@ impl ApiError {
             ApiError::Unauthorized => {
                 "Missing or wrong API key: send it as `Authorization: Bearer KEY`."
             }
+            ApiError::NotLocal => {
+                "Only the machine that the server runs on may do this, and not through a proxy."
+            }
             ApiError::NotJson => "Send the body as `content-type: application/json`.",
             ApiError::BodyTimeout => "The body did not arrive in time.",
             ApiError::Expired(..) => {
@@ -207,6 +213,7 @@ impl ApiError {
         match self {
             ApiError::Invalid { .. } => StatusCode::BAD_REQUEST,
             ApiError::Unauthorized => StatusCode::UNAUTHORIZED,
+            ApiError::NotLocal => StatusCode::FORBIDDEN,
             ApiError::ModelNotFound(_) | ApiError::PathNotFound(_) => StatusCode::NOT_FOUND,
             ApiError::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
             ApiError::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -232,6 +239,10 @@ impl ApiError {
     fn retry(&self) -> Option<Retry> {
         let soon = Retry { after: Micros::from_millis(2_000), worth_it: true };
         match self {
+            // Another replica, or the one that takes its place.
+            ApiError::Refused(Refusal::Shed(shed), _) if shed.reason == ShedReason::Draining => {
+                Some(soon)
+            }
             ApiError::Refused(Refusal::Shed(shed), _) => {
                 Some(Retry { after: shed.retry_after, worth_it: shed.should_retry })
             }

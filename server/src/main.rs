@@ -22,6 +22,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             println!("sluice {}", env!("CARGO_PKG_VERSION"));
             return Ok(ExitCode::SUCCESS);
         }
+        Command::Drain(drain) => return drain.run(),
         Command::Replay(replay) => return replay.run(),
         Command::Calibrate(calibrate) => {
             calibrate::run(&calibrate)?;

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
@@ -18,6 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Sleep, sleep};
+use tower::util::MapRequest;
 
 /// How long a connection may take to send the head of a request; also how long it may stay idle.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
@@ -27,6 +30,10 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 /// A pause after the system ran out of sockets.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Who sent a request: the other end of its connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer(pub SocketAddr);
 
 /// Opens the port.
 ///
@@ -58,7 +65,7 @@ pub async fn serve(
             _ = stop.wait_for(|stop| *stop) => break,
         };
         match accepted {
-            Ok((stream, slot)) => spawn(stream, slot, router.clone(), &connections),
+            Ok((stream, peer, slot)) => spawn(stream, peer, slot, router.clone(), &connections),
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
                 sleep(ACCEPT_PAUSE).await;
@@ -73,24 +80,29 @@ pub async fn serve(
 async fn accept(
     listener: &TcpListener,
     slots: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
+) -> io::Result<(TcpStream, Peer, OwnedSemaphorePermit)> {
     let slot = Arc::clone(slots).acquire_owned().await.expect("the semaphore is never closed");
-    let (stream, _) = listener.accept().await?;
+    let (stream, peer) = listener.accept().await?;
     stream.set_nodelay(true)?;
-    Ok((stream, slot))
+    Ok((stream, Peer(peer), slot))
 }
 
 fn spawn(
     stream: TcpStream,
+    peer: Peer,
     slot: OwnedSemaphorePermit,
     router: Router,
     connections: &GracefulShutdown,
 ) {
     let io = TokioIo::new(Impatient::new(stream));
+    let service = MapRequest::new(router, move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer);
+        request
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
-        .serve_connection(io, TowerToHyperService::new(router));
+        .serve_connection(io, TowerToHyperService::new(service));
     let connection = connections.watch(connection);
     tokio::spawn(async move {
         if let Err(error) = connection.await {

@@ -8,7 +8,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::config::Config;
 use crate::coordinator::task;
-use crate::shutdown::{self, Patience, Signals};
+use crate::shutdown::{self, Signals};
 use crate::state::App;
 use crate::{app, launch, net, scaling};
 
@@ -29,7 +29,6 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let connections =
         tokio::spawn(net::serve(listener, router, config.max_connections, stop.subscribe()));
     let rule = config.scaling.rule();
-    let patience = Patience { delay: config.shutdown_delay, grace: config.grace };
 
     let (launched, summary) = tokio::select! {
         launched = load(config) => launched?,
@@ -43,7 +42,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     tokio::spawn(scaling::watch(Arc::clone(&state), Arc::clone(&service), rule));
 
     signals.next().await;
-    shutdown::drain(&state, &service, patience, &mut signals).await;
+    shutdown::drain(&state, &service, &mut signals).await;
     leave(coordinator).await;
     shutdown::close(stop, connections, service).await;
     tracing::info!("ended");

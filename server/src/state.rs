@@ -12,6 +12,7 @@ use engine::Handle;
 use models::{ChatTemplate, Tokenizer};
 use scheduler::Class;
 use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
 
 use crate::config::Config;
 use crate::coordinator::Status;
@@ -20,6 +21,7 @@ use crate::journal::Journal;
 use crate::metrics::Metrics;
 use crate::openai::models::ModelCard;
 use crate::origin::Origins;
+use crate::shutdown::Patience;
 
 /// State of the router.
 #[derive(Debug)]
@@ -33,6 +35,10 @@ pub struct App {
     service: OnceLock<Arc<Service>>,
     draining: watch::Sender<bool>,
     cluster: watch::Sender<Status>,
+    /// When draining began.
+    since: OnceLock<Instant>,
+    /// How long each stage of the end may take.
+    pub patience: Patience,
 }
 
 impl App {
@@ -46,6 +52,8 @@ impl App {
             service: OnceLock::new(),
             draining: watch::Sender::new(false),
             cluster: watch::Sender::new(Status::default()),
+            since: OnceLock::new(),
+            patience: Patience { delay: config.shutdown_delay, grace: config.grace },
         })
     }
 
@@ -59,9 +67,17 @@ impl App {
         self.service.get()
     }
 
-    /// From now on the server says that it is not ready; requests are still served.
-    pub fn begin_drain(&self) {
+    /// From now on the server says that it is not ready; requests are still served. Returns since
+    /// when that is so.
+    pub fn begin_drain(&self) -> Instant {
+        let since = *self.since.get_or_init(Instant::now);
         self.draining.send_replace(true);
+        since
+    }
+
+    /// Draining has begun.
+    pub fn is_draining(&self) -> bool {
+        *self.draining.borrow()
     }
 
     /// Whether the end has begun, for who wants to know when.
@@ -82,7 +98,7 @@ impl App {
     /// New work should come here.
     pub fn is_ready(&self) -> bool {
         let alive = self.service().is_some_and(|service| service.engine.snapshot().alive);
-        alive && !*self.draining.borrow()
+        alive && !self.is_draining()
     }
 }
 

@@ -57,12 +57,21 @@ impl Server {
     /// If it does not get ready; shows its log.
     #[must_use]
     pub fn configured(config: &str, args: &[&str]) -> Self {
+        Self::on_port(0, config, args)
+    }
+
+    /// The same on a port that is known before.
+    ///
+    /// # Panics
+    /// As [`Server::configured`].
+    #[must_use]
+    pub fn on_port(port: u16, config: &str, args: &[&str]) -> Self {
         let mut file = NamedTempFile::with_suffix(".toml").unwrap();
         file.write_all(config.as_bytes()).unwrap();
         let mut child = command(args)
             .arg("--config")
             .arg(file.path())
-            .args(["--port", "0"])
+            .args(["--port", &port.to_string()])
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()

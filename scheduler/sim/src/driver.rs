@@ -160,6 +160,9 @@ impl<'a> Driver<'a> {
         let changes = self.scheduler.take_cache_changes();
         let scheduler = &self.scheduler;
         self.front.install(self.now, self.cost, || Timeline::build(base, scheduler), changes);
+        if let Some(gate) = self.front.gate().filter(|_| self.arrived < self.jobs.len()) {
+            self.run.offered_permille.push(gate.demand(self.now).offered_permille);
+        }
         let end = self.now.plus(self.true_time(&plan.load));
         let mut admitted = Vec::new();
         while self.jobs.get(self.arrived).is_some_and(|job| job.request.arrival < end) {

@@ -70,6 +70,8 @@ pub struct Run {
     /// If asked for: by how much the last tokens that the gate forecasts after an admission differ
     /// from those of a timeline built anew, per mille of the time to come.
     pub insertion_errors: Vec<u64>,
+    /// Offered work as the gate measured it while requests came, per mille of the device, by step.
+    pub offered_permille: Vec<u32>,
 }
 
 impl Run {
@@ -81,6 +83,7 @@ impl Run {
             preemptions: 0,
             cached_tokens: 0,
             insertion_errors: Vec::new(),
+            offered_permille: Vec::new(),
         }
     }
 

@@ -5,6 +5,7 @@ pub mod answer;
 pub mod call;
 pub mod chat;
 pub mod completions;
+pub mod drain;
 pub mod early;
 pub mod health;
 pub mod models;

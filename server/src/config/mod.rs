@@ -16,7 +16,7 @@ use engine::profile::{Costs, Limits, Profile};
 use serde::{Deserialize, Serialize};
 
 pub use scaling::ScalingSettings;
-pub use units::{Admission, ByteSize, Safety, Target, duration};
+pub use units::{Admission, ByteSize, Safety, Target, duration, seconds};
 
 use crate::class::ClassName;
 use crate::coordinator::address::{self, Address};

@@ -95,6 +95,17 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         .map_err(|_| format!("{text:?} is not a duration; write it like 1500ms, 2s or 1m"))
 }
 
+/// A [`duration`], or a number of seconds.
+///
+/// # Errors
+/// As there.
+pub fn seconds(text: &str) -> Result<Duration, String> {
+    match text.trim().parse() {
+        Ok(seconds) => Ok(Duration::from_secs(seconds)),
+        Err(_) => duration(text),
+    }
+}
+
 /// How much of a deadline a forecast may use: measured online, or fixed in per mille.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Safety {

@@ -250,8 +250,8 @@ impl World {
         let entered = all.min(room);
         let kept_out = 1.0 - entered / all.max(1e-9);
         let mut again = [0.0; ATTEMPTS];
-        for attempt in 1..ATTEMPTS {
-            again[attempt] = attempts[attempt - 1] * kept_out;
+        for (next, attempt) in again[1..].iter_mut().zip(attempts) {
+            *next = attempt * kept_out;
         }
         self.coming.push_back(again);
         self.inside += entered;
@@ -260,7 +260,7 @@ impl World {
         self.inside -= done;
         self.total += arriving;
         self.served += done;
-        if wait <= BUDGET {
+        if wait <= BUDGET + 1e-9 {
             self.in_time += done;
         }
         self.longest_wait = self.longest_wait.max(wait);

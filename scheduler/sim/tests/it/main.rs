@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod coverage;
+mod demand;
 mod forecasts;
 mod invariants;
 mod promises;
