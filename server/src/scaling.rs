@@ -8,7 +8,7 @@ use scheduler::cluster::Standing;
 use scheduler::{ClusterView, Fleet, Micros, Scaling, ScalingConfig};
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::coordinator::status::Condition;
+use crate::coordinator::Condition;
 use crate::state::{App, Service};
 
 /// How often the fleet is looked at.

@@ -4,6 +4,7 @@
 //! once into [`Config`]. So there is one schema, `--print-config` prints exactly what a file may
 //! hold, and an unknown key is an error wherever it comes from.
 
+mod choices;
 mod scaling;
 mod units;
 
@@ -15,6 +16,7 @@ use anyhow::{Context, bail, ensure};
 use engine::profile::{Costs, Limits, Profile};
 use serde::{Deserialize, Serialize};
 
+pub use choices::{KvCacheDtype, LogFormat, RunnerKind, Weights};
 pub use scaling::ScalingSettings;
 pub use units::{Admission, ByteSize, Safety, Target, duration, seconds};
 
@@ -127,52 +129,6 @@ pub struct Config {
     pub model_alias: BTreeMap<String, Alias>,
     /// The `simulated` runner.
     pub simulated: Simulated,
-}
-
-/// Element type of the KV pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum KvCacheDtype {
-    /// Half precision.
-    F16,
-    /// Single precision.
-    F32,
-}
-
-/// How weights are kept in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Weights {
-    /// As stored.
-    Auto,
-    /// As f32.
-    F32,
-    /// As int8 blocks.
-    #[serde(rename = "q8_0")]
-    #[value(name = "q8_0")]
-    Q8_0,
-}
-
-/// What computes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum RunnerKind {
-    /// Our own CPU kernels.
-    Cpu,
-    /// candle's tensors: the slow f32 reference on a CPU.
-    Candle,
-    /// No model at all: steps take the time that a cost model says.
-    Simulated,
-}
-
-/// Shape of log lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum LogFormat {
-    /// For people.
-    Text,
-    /// For machines: one JSON object a line.
-    Json,
 }
 
 /// Settings of both classes.
