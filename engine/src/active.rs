@@ -94,11 +94,14 @@ impl ActiveRequest {
 
     /// A chunk of it was planned. Where the first chunk of a prompt does not begin at its beginning,
     /// what lies before was found in the cache.
-    pub(crate) fn schedule(&mut self, now: Micros, chunk: &Chunk) {
+    pub(crate) fn schedule(&mut self, now: Micros, chunk: &Chunk, outbox: &mut Outbox) {
         self.scheduled.get_or_insert(now);
         let prompt = self.request.sequences.get(chunk.seq.index as usize).map(|spec| spec.prompt);
-        if let Some(cached) = prompt.and_then(|prompt| self.cached.get_mut(prompt as usize)) {
-            cached.get_or_insert(chunk.start);
+        let cached = prompt.and_then(|prompt| self.cached.get_mut(prompt as usize));
+        let Some(cached) = cached.filter(|cached| cached.is_none()) else { return };
+        *cached = Some(chunk.start);
+        if chunk.start > 0 {
+            self.post(outbox, Update::Cached(chunk.start));
         }
     }
 
@@ -173,11 +176,7 @@ impl ActiveRequest {
         self.finished[kind] += 1;
         let sequence = self.sequence(index);
         let (stop_token, output_tokens) = (sequence.stop_token, sequence.generated());
-        let cached_tokens = self.cached_tokens();
-        self.post(
-            outbox,
-            Update::Finished { choice: index, reason, stop_token, output_tokens, cached_tokens },
-        );
+        self.post(outbox, Update::Finished { choice: index, reason, stop_token, output_tokens });
     }
 
     /// Puts an update into the outbox.

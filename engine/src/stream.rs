@@ -31,9 +31,10 @@ pub enum Update {
         stop_token: Option<u32>,
         /// Tokens generated, the end token included.
         output_tokens: u32,
-        /// Prompt tokens of the request that were found in the cache so far.
-        cached_tokens: u32,
     },
+    /// So many tokens of a prompt were found in the prefix cache. [`TokenStream`] adds them up and
+    /// does not yield this.
+    Cached(u32),
     /// The request waited until its deadline had become impossible.
     Expired,
     /// The request failed.
@@ -57,6 +58,7 @@ pub struct TokenStream {
     id: RequestId,
     forecast: Forecast,
     room: Room,
+    cached_tokens: u32,
     updates: mpsc::Receiver<Update>,
     engine: Arc<Inner>,
     /// Whether each choice goes on.
@@ -77,6 +79,7 @@ impl TokenStream {
             id,
             forecast,
             room,
+            cached_tokens: 0,
             updates,
             engine,
             open: vec![true; choices],
@@ -102,6 +105,13 @@ impl TokenStream {
         self.room
     }
 
+    /// Prompt tokens that were found in the prefix cache, of those prompts that have begun. Known
+    /// before the first token is yielded.
+    #[must_use]
+    pub const fn cached_tokens(&self) -> u32 {
+        self.cached_tokens
+    }
+
     /// The next update; `None` after the last. Dropping the future loses nothing.
     pub async fn recv(&mut self) -> Option<Update> {
         while self.left > 0 {
@@ -110,6 +120,10 @@ impl TokenStream {
             let news = match update {
                 Update::Token { choice, .. } => self.open[choice as usize],
                 Update::Finished { choice, .. } => self.close(choice),
+                Update::Cached(tokens) => {
+                    self.cached_tokens += tokens;
+                    false
+                }
                 Update::Expired | Update::Failed(_) => {
                     self.left = 0;
                     true

@@ -10,7 +10,7 @@ use crate::sequence::Sequence;
 
 /// So many of those that wait, the next ones and others in turn, are looked up in the cache before
 /// each step; of the rest what was found last is believed.
-pub(crate) const LOOKS: usize = 64;
+pub(crate) const LOOKS: usize = 32;
 
 /// What is computed already.
 #[derive(Clone, Copy)]
@@ -101,8 +101,12 @@ impl Scheduler {
     /// Looks up how much of a waiting sequence is cached.
     pub(crate) fn look(&self, seq: &mut Sequence) {
         let Some(chain) = self.chains.get(&seq.id) else { return };
-        let hit = self.kv.find(chain, seq.cacheable_blocks(self.config.block_size));
-        seq.settled = hit.blocks * self.config.block_size;
+        let block_size = self.config.block_size;
+        let most = seq.cacheable_blocks(block_size);
+        // In most steps nothing has changed for it.
+        if !self.kv.ends_at(chain, most, seq.settled / block_size) {
+            seq.settled = self.kv.find(chain, most).blocks * block_size;
+        }
     }
 
     /// Looks up in the cache those that come next, and others in turn.

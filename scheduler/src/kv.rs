@@ -97,6 +97,15 @@ impl KvBlocks {
         Hit { blocks: blocks as u32, in_use: in_use as u32 }
     }
 
+    /// Whether of at most `most` blocks of `chain` the first `blocks` are cached and no more: with
+    /// two lookups.
+    pub(crate) fn ends_at(&self, chain: &Chain, most: u32, blocks: u32) -> bool {
+        let most = chain.len().min(most as usize);
+        let cached = |i: usize| chain.get(i).is_some_and(|hash| self.named.get(hash).is_some());
+        let blocks = blocks as usize;
+        blocks <= most && (blocks == 0 || cached(blocks - 1)) && (blocks == most || !cached(blocks))
+    }
+
     /// Starts the table of `seq`, which must have none, with the first of at most `most` blocks of
     /// `chain` that are cached; returns how many. They are full: nobody writes to them.
     pub(crate) fn reuse(&mut self, seq: SeqId, chain: &Chain, most: u32) -> u32 {

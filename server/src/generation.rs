@@ -9,7 +9,7 @@ use models::Tokenizer;
 use scheduler::FinishReason;
 use tokio::sync::watch;
 
-use crate::openai::common::Usage;
+use crate::openai::common::{PromptTokens, Usage};
 use crate::openai::logprobs::{Candidate, TokenEntry};
 use crate::openai::sampling::TextOptions;
 
@@ -124,7 +124,8 @@ impl Generation {
     /// Tokens so far.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        self.usage
+        let cached_tokens = self.stream.cached_tokens();
+        Usage { prompt_tokens_details: PromptTokens { cached_tokens }, ..self.usage }
     }
 
     /// How many choices there are.
@@ -154,17 +155,11 @@ impl Generation {
                     self.token(choice, token, logprobs);
                     continue;
                 }
-                Some(Some(Update::Finished {
-                    choice,
-                    reason,
-                    stop_token,
-                    output_tokens,
-                    cached_tokens,
-                })) => {
-                    self.usage.prompt_tokens_details.cached_tokens = cached_tokens;
+                Some(Some(Update::Finished { choice, reason, stop_token, output_tokens })) => {
                     self.finished(choice, reason, stop_token, output_tokens);
                     continue;
                 }
+                Some(Some(Update::Cached(_))) => continue,
                 Some(Some(Update::Expired)) => Interruption::Expired,
                 Some(Some(Update::Failed(cause))) => Interruption::Failed(cause),
                 Some(None) => Interruption::Failed("The engine stopped.".to_owned()),

@@ -75,7 +75,7 @@ type Said = Vec<Vec<(u32, u32, Vec<(u32, u32)>)>>;
 
 /// Reads one answer; also how many tokens were found in the cache.
 async fn read(mut stream: TokenStream, n: usize) -> (Said, u32) {
-    let (mut said, mut cached) = (vec![Vec::new(); n], 0);
+    let mut said = vec![Vec::new(); n];
     while let Some(update) = stream.recv().await {
         match update {
             Update::Token { choice, token, logprobs } => {
@@ -83,11 +83,11 @@ async fn read(mut stream: TokenStream, n: usize) -> (Said, u32) {
                 let top = logprobs.top.iter().map(|(token, x)| (*token, x.to_bits())).collect();
                 said[choice as usize].push((token, logprobs.chosen.to_bits(), top));
             }
-            Update::Finished { cached_tokens, .. } => cached = cached_tokens,
-            Update::Expired | Update::Failed(_) => panic!("{update:?}"),
+            Update::Finished { .. } => {}
+            Update::Cached(_) | Update::Expired | Update::Failed(_) => panic!("{update:?}"),
         }
     }
-    (said, cached)
+    (said, stream.cached_tokens())
 }
 
 /// What somebody says in turn `turn` of conversation `who`.
@@ -153,16 +153,11 @@ fn answers_are_the_same_with_and_without_the_cache() {
 #[test]
 fn who_has_another_salt_finds_nothing() {
     let rig = Rig::free();
-    let mut found = |salt: Option<&str>| {
+    let found = |salt: Option<&str>| {
         let cache_salt = salt.map(Arc::from);
         let mut stream = rig.submit(Submission { cache_salt, ..submission(&[50, 33], 2, 3) });
-        let mut cached = 0;
-        while let Some(update) = rig.next(&mut stream) {
-            if let Update::Finished { cached_tokens, .. } = update {
-                cached = cached_tokens;
-            }
-        }
-        cached
+        while rig.next(&mut stream).is_some() {}
+        stream.cached_tokens()
     };
     // Of 50 and 33 tokens 48 and 32 fill blocks of 16. The two prompts begin alike.
     for salt in [None, Some("a"), Some("b"), Some("c")] {

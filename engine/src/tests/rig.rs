@@ -255,6 +255,7 @@ impl Rig {
                     finished.resize(finished.len().max(index + 1), None);
                     assert_eq!(finished[index].replace(reason), None, "a choice ends once");
                 }
+                Update::Cached(_) => panic!("the stream keeps it"),
                 Update::Expired => *expired = true,
                 Update::Failed(why) => *failed = Some(why),
             }

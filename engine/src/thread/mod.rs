@@ -146,7 +146,7 @@ impl EngineThread {
         }
         for chunk in &plan.chunks {
             if let Some(request) = self.requests.get_mut(&chunk.seq.request) {
-                request.schedule(now, chunk);
+                request.schedule(now, chunk, &mut self.outbox);
             }
         }
     }

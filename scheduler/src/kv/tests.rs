@@ -105,6 +105,10 @@ impl Model {
         let in_use = table.iter().filter(|block| self.used().contains(block)).count() as u32;
         let hit = Hit { blocks: table.len() as u32, in_use };
         assert_eq!(kv.find(&chain(content), DEPTH.into()), hit);
+        for blocks in 0..=DEPTH.into() {
+            let ends = kv.ends_at(&chain(content), DEPTH.into(), blocks);
+            assert_eq!(ends, blocks == hit.blocks);
+        }
         assert_eq!(kv.reuse(seq(id), &chain(content), DEPTH.into()), hit.blocks);
         self.parked.retain(|block| !table.contains(block));
         self.contents.insert(id, content);

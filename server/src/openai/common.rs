@@ -152,9 +152,7 @@ impl Usage {
     /// With so many more generated tokens.
     #[must_use]
     pub fn plus(self, generated: u32) -> Usage {
-        let completion_tokens = self.completion_tokens.saturating_add(generated);
-        let prompt_tokens_details = self.prompt_tokens_details;
-        Usage { prompt_tokens_details, ..Usage::new(self.prompt_tokens, completion_tokens) }
+        Usage::new(self.prompt_tokens, self.completion_tokens.saturating_add(generated))
     }
 }
 

@@ -6,4 +6,5 @@ mod coverage;
 mod demand;
 mod forecasts;
 mod invariants;
+mod prefix;
 mod promises;
