@@ -38,9 +38,9 @@ fn a_small_pool_under_load_keeps_every_invariant() {
 }
 
 #[test]
-fn a_gate_that_knows_the_cache_keeps_more_promises() {
+fn a_gate_that_knows_the_cache_lets_more_in_and_keeps_its_promises() {
     let jobs = jobs(&H100_8B, 1_000, 40.0, TARGET, 7);
-    let [off, blind, known] =
-        [Use::Off, Use::Blind, Use::Known].map(|cache| run(&jobs, cache, 7).0.attainment);
-    assert!(off < blind && blind < known, "{off} {blind} {known}");
+    let [off, known] = [Use::Off, Use::Known].map(|cache| run(&jobs, cache, 7).0);
+    let (without, with) = (off.attainment, known.attainment);
+    assert!(with > without && known.kept > 0.95, "{without} {with} {}", known.kept);
 }
