@@ -18,4 +18,5 @@ mod rolling;
 mod shutdown;
 mod startup_errors;
 mod streaming;
+mod tenants;
 mod tidy;

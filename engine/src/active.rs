@@ -202,6 +202,7 @@ impl ActiveRequest {
             id: self.request.id,
             name: Arc::clone(&self.name),
             class: self.request.class,
+            tenant: self.request.tenant,
             terminal,
             failure: failed.then(|| failure.to_owned()),
             deadline: self.request.deadline,

@@ -42,6 +42,15 @@ pub struct Snapshot {
     pub record: Option<RecordStatus>,
 }
 
+/// What a tenant has inside.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TenantUse {
+    /// Predicted device time of its admitted, unfinished requests.
+    pub outstanding: Micros,
+    /// The share of a full device that its requests of the last ten seconds take, per mille.
+    pub share_permille: u32,
+}
+
 /// Submits work to the engine. Cheap to clone. The engine ends when the last handle and the last
 /// stream are gone, or at [`Handle::shutdown`].
 #[derive(Clone, Debug)]
@@ -255,6 +264,19 @@ impl Handle {
     #[must_use]
     pub fn classes(&self) -> ClassTable {
         self.0.bounds.classes
+    }
+
+    /// What each tenant has inside, in the order of their ids.
+    #[must_use]
+    pub fn tenants(&self) -> Vec<TenantUse> {
+        let now = self.0.shared.clock.now();
+        let front = self.0.shared.front();
+        let count = self.0.bounds.tenants.len();
+        let of = |tenant: TenantId| TenantUse {
+            outstanding: front.gate.tenant_outstanding(tenant),
+            share_permille: front.gate.tenant_share(now, tenant),
+        };
+        (0..=u8::MAX).take(count).map(|id| of(TenantId(id))).collect()
     }
 
     /// What a request of `tenant` in `class` is promised unless it brings its own targets.

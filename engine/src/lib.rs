@@ -27,7 +27,7 @@ pub mod text;
 mod thread;
 
 pub use clock::Clock;
-pub use handle::{Handle, Snapshot};
+pub use handle::{Handle, Snapshot, TenantUse};
 pub use observer::{FirstToken, Observer, RequestReport, StepReport};
 pub use profile::{Profile, ProfileError};
 pub use sampling::{SamplingParams, TokenLogprobs};

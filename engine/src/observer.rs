@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use scheduler::{Class, Counts, Deadline, Micros, RequestId, Settled, StepLoad, Terminal};
+use scheduler::{
+    Class, Counts, Deadline, Micros, RequestId, Settled, StepLoad, TenantId, Terminal,
+};
 
 /// One step that ran.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +48,8 @@ pub struct RequestReport {
     pub name: Arc<str>,
     /// Its class.
     pub class: Class,
+    /// Who sent it.
+    pub tenant: TenantId,
     /// How it ended.
     pub terminal: Terminal,
     /// Why, if it failed.

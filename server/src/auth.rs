@@ -1,4 +1,4 @@
-//! API keys: a bearer token on every path that reaches the model.
+//! API keys: a bearer token on every path that reaches the model. A key says whose it is.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 use axum::middleware::Next;
 use axum::response::Response;
+use scheduler::TenantId;
 
 use crate::error::ApiError;
 use crate::state::App;
@@ -18,14 +19,22 @@ use crate::state::App;
 /// [`ApiError::Unauthorized`].
 pub async fn require_key(
     State(app): State<Arc<App>>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
-    if app.api_keys.is_empty() || bearer(request.headers()).is_some_and(|key| known(&app, key)) {
-        return Ok(next.run(request).await);
-    }
-    Err(ApiError::Unauthorized)
+    let tenant = if app.api_keys.is_empty() {
+        TenantId::DEFAULT
+    } else {
+        let owner = bearer(request.headers()).and_then(|key| owner(&app.api_keys, key));
+        owner.ok_or(ApiError::Unauthorized)?
+    };
+    request.extensions_mut().insert(KeyOwner(tenant));
+    Ok(next.run(request).await)
 }
+
+/// Whose key a request has brought; the default tenant's if the server is open.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyOwner(pub TenantId);
 
 /// The token of `Authorization: Bearer TOKEN`; the scheme's case does not matter.
 fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
@@ -34,9 +43,16 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
 }
 
-/// Compares with every key, so that time tells nothing about which one it was.
-fn known(app: &App, key: &[u8]) -> bool {
-    app.api_keys.iter().fold(false, |found, known| found | equal(known.as_bytes(), key))
+/// Compares with every key, so that time tells nothing about which one it was. No key is listed
+/// twice.
+fn owner(keys: &[(String, TenantId)], key: &[u8]) -> Option<TenantId> {
+    let (mut found, mut owner) = (false, 0);
+    for (known, tenant) in keys {
+        let is_it = equal(known.as_bytes(), key);
+        found |= is_it;
+        owner |= black_box(u8::from(is_it) * tenant.0);
+    }
+    found.then_some(TenantId(owner))
 }
 
 /// Equality whose time depends on the lengths only.
@@ -63,6 +79,14 @@ mod tests {
         for other in ["secret", "Basic secret", "Bearer", "Bearersecret"] {
             assert_eq!(token(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn a_key_says_whose_it_is() {
+        let keys = [("a", 0), ("bb", 3), ("cc", 1)];
+        let keys = keys.map(|(key, tenant)| (key.to_owned(), TenantId(tenant)));
+        let of = |key: &str| owner(&keys, key.as_bytes()).map(|tenant| tenant.0);
+        assert_eq!(["a", "bb", "cc", "b", ""].map(of), [Some(0), Some(3), Some(1), None, None]);
     }
 
     #[test]

@@ -138,6 +138,19 @@ pub struct NetworkFlags {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     api_key: Vec<String>,
 
+    /// A tenant with its reserved share of the device and its key, as acme:0.25=KEY; may be
+    /// repeated. More can be said in the configuration file
+    #[arg(long, value_name = "NAME:SHARE=KEY", env = "SLUICE_TENANT", hide_env_values = true)]
+    #[arg(value_delimiter = ',', value_parser = tenant)]
+    #[serde(skip)]
+    tenant: Vec<TenantFlag>,
+
+    /// Let x-sluice-tenant, x-llm-d-inference-fairness-id or x-gateway-inference-fairness-id name
+    /// the tenant: only behind a gateway that sets them itself
+    #[arg(long, env = "SLUICE_TRUST_TENANT_HEADER")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    trust_tenant_header: bool,
+
     /// Names under which the model is served [default: the model's own]
     #[arg(long, value_name = "NAME", num_args = 1.., env = "SLUICE_SERVED_MODEL_NAME")]
     #[arg(value_delimiter = ',')]
@@ -332,6 +345,31 @@ pub struct RecordFlags {
     record_max_size: Option<ByteSize>,
 }
 
+/// `--tenant NAME:SHARE=KEY`.
+#[derive(Clone, Debug)]
+struct TenantFlag {
+    name: String,
+    reserved: f64,
+    key: String,
+}
+
+fn tenant(text: &str) -> Result<TenantFlag, String> {
+    let parts = text.split_once('=').and_then(|(tenant, key)| Some((tenant.split_once(':')?, key)));
+    let problem = || "expected NAME:SHARE=KEY, such as acme:0.25=KEY".to_owned();
+    let ((name, share), key) = parts.ok_or_else(problem)?;
+    let reserved = share.parse().map_err(|_| problem())?;
+    Ok(TenantFlag { name: name.into(), reserved, key: key.into() })
+}
+
+fn tenant_table(tenants: &[TenantFlag]) -> toml::Table {
+    let table = |tenant: &TenantFlag| {
+        let keys = toml::Value::Array(vec![tenant.key.as_str().into()]);
+        let settings = [("reserved".to_owned(), tenant.reserved.into()), ("api_keys".into(), keys)];
+        (tenant.name.clone(), toml::Value::Table(toml::Table::from_iter(settings)))
+    };
+    tenants.iter().map(table).collect()
+}
+
 impl Serve {
     /// What was said, as the table that a configuration file would hold.
     ///
@@ -365,6 +403,9 @@ impl Serve {
             ("throughput".to_owned(), toml::Value::Table(throughput)),
         ]);
         table.insert("class".into(), classes.into());
+        if !self.network.tenant.is_empty() {
+            table.insert("tenant".into(), tenant_table(&self.network.tenant).into());
+        }
         Ok(table)
     }
 

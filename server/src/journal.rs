@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use engine::{Refusal, RequestReport};
-use scheduler::{Class, Micros, Terminal};
+use scheduler::{Class, Micros, TenantId, Terminal};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
 
@@ -29,6 +29,8 @@ pub struct Asked {
     pub name: Arc<str>,
     /// Its class.
     pub class: Class,
+    /// Who sent it.
+    pub tenant: TenantId,
     /// How often it had been retried.
     pub retry: u32,
     /// Tokens of all prompts; as many as they have at least, if they were not tokenised.
@@ -61,12 +63,13 @@ struct LeftOut {
 }
 
 impl Journal {
-    /// Starts the task that writes; must be called inside a runtime.
+    /// Starts the task that writes; must be called inside a runtime. `tenants` are the names of the
+    /// tenants in the order of their ids.
     #[must_use]
-    pub fn start() -> Arc<Journal> {
+    pub fn start(tenants: Vec<Arc<str>>) -> Arc<Journal> {
         let (lines, queue) = mpsc::channel(QUEUE);
         let left_out = Arc::new(LeftOut::default());
-        tokio::spawn(write(queue, Arc::clone(&left_out)));
+        tokio::spawn(write(queue, tenants, Arc::clone(&left_out)));
         Arc::new(Journal { lines, quota: Quota::default(), left_out })
     }
 
@@ -115,14 +118,17 @@ impl Quota {
     }
 }
 
-async fn write(mut queue: mpsc::Receiver<Line>, left_out: Arc<LeftOut>) {
+async fn write(mut queue: mpsc::Receiver<Line>, tenants: Vec<Arc<str>>, left_out: Arc<LeftOut>) {
+    let name = |tenant: TenantId| tenants.get(tenant.index()).map(|name| &**name);
     let mut tick = tokio::time::interval(SUMMARY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             line = queue.recv() => match line {
-                Some(Line::Ended(report)) => ended(&report),
-                Some(Line::Refused(refused)) => write_refused(&refused.0, &refused.1),
+                Some(Line::Ended(report)) => ended(&report, name(report.tenant)),
+                Some(Line::Refused(refused)) => {
+                    write_refused(&refused.0, &refused.1, name(refused.0.tenant));
+                }
                 Some(Line::Flush(written)) => {
                     summary(&left_out);
                     // Whoever waited may have given up.
@@ -146,13 +152,14 @@ fn summary(left_out: &LeftOut) {
     }
 }
 
-fn ended(report: &RequestReport) {
+fn ended(report: &RequestReport, tenant: Option<&str>) {
     let since = |time: Micros| time.minus(report.arrival).as_millis();
     let forecast = report.settled.map(|settled| settled.forecast);
     tracing::info!(
         request_id = &*report.name,
         id = report.id.0,
         class = report.class.label(),
+        tenant,
         outcome = report.terminal.label(),
         reason = reason(report),
         prompt_tokens = report.prompt_tokens,
@@ -179,7 +186,7 @@ fn reason(report: &RequestReport) -> &str {
     }
 }
 
-fn write_refused(asked: &Asked, refusal: &Refusal) {
+fn write_refused(asked: &Asked, refusal: &Refusal, tenant: Option<&str>) {
     let Explanation { rule, quantity, predicted_ms, budget_ms, position } =
         Explanation::of(refusal);
     let retry_after_ms = match refusal {
@@ -189,6 +196,7 @@ fn write_refused(asked: &Asked, refusal: &Refusal) {
     tracing::info!(
         request_id = &*asked.name,
         class = asked.class.label(),
+        tenant,
         outcome = "shed",
         reason = refusal_code(refusal).unwrap_or("invalid"),
         rule,

@@ -29,3 +29,4 @@ pub mod scaling;
 pub mod serve;
 pub mod shutdown;
 pub mod state;
+pub mod tenants;

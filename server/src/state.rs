@@ -10,7 +10,7 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use engine::Handle;
 use models::{ChatTemplate, Tokenizer};
-use scheduler::Class;
+use scheduler::{Class, TenantId};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
@@ -22,12 +22,13 @@ use crate::metrics::Metrics;
 use crate::openai::models::ModelCard;
 use crate::origin::Origins;
 use crate::shutdown::Patience;
+use crate::tenants::{self, Tenants};
 
 /// State of the router.
 #[derive(Debug)]
 pub struct App {
-    /// Keys that clients may use; none means that everybody may come in.
-    pub api_keys: Vec<String>,
+    /// Keys that clients may use, each with its tenant; none means that everybody may come in.
+    pub api_keys: Vec<(String, TenantId)>,
     /// Largest request body in bytes.
     pub body_limit: usize,
     /// Origins that browsers may call from.
@@ -46,7 +47,7 @@ impl App {
     #[must_use]
     pub fn new(config: &Config) -> Arc<App> {
         Arc::new(App {
-            api_keys: config.api_key.clone(),
+            api_keys: tenants::keys(config),
             body_limit: usize::try_from(config.body_limit.0).unwrap_or(usize::MAX),
             allowed_origins: config.allowed_origins.clone(),
             service: OnceLock::new(),
@@ -116,6 +117,8 @@ pub struct Service {
     pub overload: OverloadStatus,
     /// Class of requests that name none.
     pub default_class: Class,
+    /// Who sends requests.
+    pub tenants: Tenants,
     /// Tells which attempts belong together.
     pub origins: Origins,
     /// Answers that are being produced.
@@ -124,6 +127,14 @@ pub struct Service {
     pub closing: watch::Sender<bool>,
     /// Requests whose text is being encoded off the serving threads.
     pub encoders: Semaphore,
+}
+
+impl Service {
+    /// The class of a request: what its headers or its model's name say, or else its tenant's
+    /// default, or the server's.
+    pub fn class(&self, named: Option<Class>, tenant: TenantId) -> Class {
+        named.or(self.tenants.get(tenant).default_class).unwrap_or(self.default_class)
+    }
 }
 
 impl fmt::Debug for Service {

@@ -13,6 +13,7 @@ use crate::policies::{self, Compared};
 use crate::prefix;
 use crate::tables::{Bench, Topic};
 use crate::target::Target;
+use crate::tenants;
 use crate::workload::by_name;
 
 /// Drives Sluice's scheduler and gate over virtual time and measures them.
@@ -38,8 +39,29 @@ enum Command {
     Run(One),
     /// Two classes on one replica: what bulk work beside it costs the latency class.
     Classes(Classes),
+    /// Tables: what the burst of one tenant costs another, and how evenly two are served.
+    Tenants(Tenants),
     /// The closed loop with an autoscaler: replicas over time under traffic that rises.
     Autoscale(Autoscale),
+}
+
+#[derive(Debug, Args)]
+struct Tenants {
+    /// Only these workloads.
+    #[arg(long, value_delimiter = ',')]
+    workload: Vec<String>,
+    /// How long requests come.
+    #[arg(long, default_value_t = 300.0)]
+    seconds: f64,
+    /// Seeds; intervals are over them.
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    seeds: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 101)]
+    first_seed: u64,
+    /// Runs at a time.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=256))]
+    threads: u64,
 }
 
 #[derive(Debug, Args)]
@@ -208,6 +230,7 @@ pub fn run(cli: Cli) -> Result<()> {
     let mut out = stdout().lock();
     match cli.command {
         Command::Admission(admission) => admission.run(&mut out),
+        Command::Tenants(tenants) => tenants.run(&mut out),
         Command::Policies(policies) => policies.run(&mut out),
         Command::Prefix(Prefix { loads, common }) => {
             ensure!(loads.iter().all(|load| *load > 0.0), "--loads must be above 0");
@@ -236,6 +259,22 @@ impl Admission {
             writeln!(out, "## {}\n", name.get_name())?;
             bench.print(*topic, out)?;
         }
+        Ok(())
+    }
+}
+
+impl Tenants {
+    fn run(self, out: &mut impl Write) -> Result<()> {
+        ensure!(self.seconds >= 30.0, "--seconds must be at least 30");
+        for name in &self.workload {
+            by_name(name).with_context(|| format!("no workload is called `{name}`"))?;
+        }
+        let mut cases = tenants::cases();
+        let chosen = |name: &str| self.workload.iter().any(|one| one == name);
+        cases.retain(|case| self.workload.is_empty() || chosen(case.workload.name));
+        let Tenants { first_seed, seeds, threads, .. } = self;
+        let effort = Effort { first_seed, seeds, requests: 0, threads: threads as usize };
+        tenants::print(&cases, self.seconds, &effort, out)?;
         Ok(())
     }
 }

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 use scheduler::{
     Class, CostModel, Deadline, Event, FinishReason, IsolationConfig, Micros, Request, RequestId,
-    Scheduler, SchedulerConfig, SeqId, SeqOutcome, StepPlan, Terminal, Timeline, policy,
+    Scheduler, SchedulerConfig, SeqId, SeqOutcome, StepPlan, TenantTable, Terminal, Timeline,
+    policy,
 };
 
 use crate::front::{Admitting, Decision, Front};
@@ -30,6 +31,8 @@ pub struct Setup {
     pub admitting: Admitting,
     /// How the gate keeps classes apart.
     pub isolation: IsolationConfig,
+    /// Who is told from whom.
+    pub tenants: TenantTable,
     /// Clients leave when their answer is late.
     pub impatient: bool,
     /// Standard deviation of a step's time around the truth, relative; cut at three of them.
@@ -60,6 +63,7 @@ impl Setup {
             policy,
             admitting,
             isolation: IsolationConfig::default(),
+            tenants: TenantTable::default(),
             impatient: false,
             noise: 0.05,
             bias: 1.0,
@@ -115,8 +119,9 @@ impl<'a> Driver<'a> {
             setup,
             jobs,
             arrived: 0,
-            scheduler: Scheduler::new(config, policy, cost),
-            front: Front::new(&setup.admitting, config, setup.isolation, setup.policy, cost),
+            scheduler: Scheduler::new(config, policy, cost).with_tenants(&setup.tenants),
+            front: Front::new(&setup.admitting, config, setup.isolation, setup.policy, cost)
+                .with_tenants(&setup.tenants),
             cost,
             factor: 1.0,
             now: Micros(0),

@@ -2,8 +2,8 @@
 
 use scheduler::{
     Admission, AdmissionMode, CacheChanges, CostModel, Forecast, Gate, GateConfig, IsolationConfig,
-    KindConfig, Micros, OutputLength, Request, RequestId, Rule, SchedulerConfig, Settled, Terminal,
-    Timeline, policy,
+    KindConfig, Micros, OutputLength, Request, RequestId, Rule, SchedulerConfig, Settled,
+    TenantTable, Terminal, Timeline, policy,
 };
 
 /// The rule of admission.
@@ -54,6 +54,13 @@ impl Front {
             }
             Admitting::Cap(most) => Front::Cap(*most),
             Admitting::Log(log) => Front::Log(log.clone()),
+        }
+    }
+
+    pub(crate) fn with_tenants(self, tenants: &TenantTable) -> Front {
+        match self {
+            Front::Gate(gate) => Front::Gate(Box::new(gate.with_tenants(tenants))),
+            other => other,
         }
     }
 

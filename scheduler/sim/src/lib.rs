@@ -23,6 +23,7 @@ mod stream;
 pub mod table;
 pub mod tables;
 mod target;
+pub mod tenants;
 pub mod workload;
 
 pub use driver::Setup;

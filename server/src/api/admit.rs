@@ -17,6 +17,7 @@ pub fn admit(service: &Service, submission: Submission) -> Result<TokenStream, A
     let asked = Asked {
         name: submission.name.clone(),
         class: submission.class,
+        tenant: submission.tenant,
         retry: submission.retry,
         prompt_tokens: u32::try_from(prompt_tokens).unwrap_or(u32::MAX),
         max_tokens: Some(submission.sampling.max_tokens),
@@ -25,6 +26,7 @@ pub fn admit(service: &Service, submission: Submission) -> Result<TokenStream, A
     match service.engine.submit(submission) {
         Ok(tokens) => {
             service.metrics.admission(asked.class, asked.retry, began.elapsed(), None);
+            service.metrics.tenant(asked.tenant, false);
             Ok(tokens)
         }
         Err(refusal) => Err(refuse(service, &asked, began.elapsed(), refusal)),
@@ -34,6 +36,7 @@ pub fn admit(service: &Service, submission: Submission) -> Result<TokenStream, A
 /// Counts a refusal and notes it in the journal.
 pub fn refuse(service: &Service, asked: &Asked, took: Duration, refusal: Refusal) -> ApiError {
     service.metrics.admission(asked.class, asked.retry, took, Some(&refusal));
+    service.metrics.tenant(asked.tenant, true);
     service.journal.refused(asked, &refusal);
     ApiError::Refused(refusal, service.overload)
 }

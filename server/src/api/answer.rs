@@ -41,7 +41,7 @@ pub async fn create(
     prepared: Prepared,
 ) -> Result<Response, ApiError> {
     let Call { arrival, terms, name, .. } = call;
-    let class = terms.class.or(prepared.served.class).unwrap_or(service.default_class);
+    let class = service.class(terms.class.or(prepared.served.class), terms.tenant);
     let streaming = prepared.stream;
     let slo = service.engine.slo(call.terms.tenant, class);
     let submission = Submission {

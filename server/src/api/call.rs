@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
-use scheduler::Micros;
+use scheduler::{Micros, TenantId};
 
+use crate::auth::KeyOwner;
 use crate::body::JsonBytes;
 use crate::deadline::Terms;
 use crate::error::ApiError;
@@ -33,6 +34,8 @@ impl FromRequest<Arc<App>> for Call {
         let arrival = service.engine.clock().now();
         let headers = request.headers().clone();
         let mut terms = Terms::from_headers(&headers)?;
+        let owner = request.extensions().get::<KeyOwner>().map_or(TenantId::DEFAULT, |key| key.0);
+        terms.tenant = service.tenants.caller(&headers, owner)?;
         let name = request.extensions().get::<Name>().cloned().unwrap_or_else(Name::made_up);
         let JsonBytes(body) = JsonBytes::from_request(request, app).await?;
         terms.origin = service.origins.of(&headers, &body);

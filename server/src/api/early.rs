@@ -24,7 +24,7 @@ pub fn check(
 ) -> Result<(), ApiError> {
     let Call { terms, arrival, .. } = *call;
     let common = &shared.common;
-    let class = terms.class.or(shared.served.class).unwrap_or(service.default_class);
+    let class = service.class(terms.class.or(shared.served.class), terms.tenant);
     let slo = service.engine.slo(terms.tenant, class);
     let streaming = common.streaming()?.is_some();
     let targets = common.slo.unwrap_or_default();
@@ -43,6 +43,7 @@ pub fn check(
     let asked = Asked {
         name: call.name.as_str().into(),
         class,
+        tenant: terms.tenant,
         retry: terms.retry,
         prompt_tokens: prompts.iter().fold(0, |sum, tokens| sum.saturating_add(*tokens)),
         max_tokens: None,

@@ -56,6 +56,7 @@ pub async fn load(Ready(service): Ready) -> Json<Value> {
 /// # Errors
 /// 503 while loading: no series is better than series that say nothing.
 pub async fn metrics(Ready(service): Ready) -> Result<Response, ApiError> {
+    service.metrics.tenant_uses(&service.engine.tenants());
     let text = service.metrics.render(&service.engine.snapshot());
     Ok(([(CONTENT_TYPE, crate::metrics::CONTENT_TYPE)], text).into_response())
 }

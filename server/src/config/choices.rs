@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::class::ClassName;
+
 /// Element type of the KV pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -46,4 +48,12 @@ pub enum LogFormat {
     Text,
     /// For machines: one JSON object a line.
     Json,
+}
+
+/// The class that an alias selects.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Alias {
+    /// Which.
+    pub class: ClassName,
 }

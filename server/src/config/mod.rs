@@ -6,6 +6,7 @@
 
 mod choices;
 mod scaling;
+mod tenants;
 mod units;
 
 use std::collections::BTreeMap;
@@ -16,8 +17,11 @@ use anyhow::{Context, bail, ensure};
 use engine::profile::{Costs, Limits, Profile};
 use serde::{Deserialize, Serialize};
 
-pub use choices::{KvCacheDtype, LogFormat, RunnerKind, Weights};
+pub use choices::{Alias, KvCacheDtype, LogFormat, RunnerKind, Weights};
 pub use scaling::ScalingSettings;
+pub use tenants::{
+    DEFAULT as DEFAULT_TENANT, TenantSettings, TenantTargets, permille as share_permille,
+};
 pub use units::{Admission, ByteSize, Safety, Target, duration, seconds};
 
 use crate::class::ClassName;
@@ -102,6 +106,8 @@ pub struct Config {
     pub coordinator_replica: Option<String>,
     /// Among how many replicas a cap for all of them is divided until others have been heard of.
     pub coordinator_replicas: u32,
+    /// Headers of a gateway say who sends a request.
+    pub trust_tenant_header: bool,
     /// Shape of log lines.
     pub log_format: LogFormat,
     /// Where to record what gate and scheduler are asked and decide; absent means nowhere.
@@ -127,6 +133,8 @@ pub struct Config {
     pub class: Classes,
     /// Further names of the model, each with the class that it selects.
     pub model_alias: BTreeMap<String, Alias>,
+    /// Who pays, and what for.
+    pub tenant: BTreeMap<String, TenantSettings>,
     /// The `simulated` runner.
     pub simulated: Simulated,
 }
@@ -168,14 +176,6 @@ pub struct ClassSettings {
     /// what the scheduling policy keeps for the other one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kv_share: Option<f64>,
-}
-
-/// The class that an alias selects.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Alias {
-    /// Which.
-    pub class: ClassName,
 }
 
 /// What the `simulated` runner pretends to be. The default resembles the demo model on one core.
@@ -229,6 +229,7 @@ impl Default for Config {
             coordinator_prefix: "sluice:".into(),
             coordinator_replica: None,
             coordinator_replicas: 1,
+            trust_tenant_header: false,
             log_format: LogFormat::Text,
             record: None,
             record_max_size: ByteSize(256 << 20),
@@ -240,6 +241,7 @@ impl Default for Config {
             scaling: ScalingSettings::default(),
             class: Classes::default(),
             model_alias: BTreeMap::new(),
+            tenant: BTreeMap::new(),
             simulated: Simulated::default(),
         }
     }
@@ -426,6 +428,7 @@ impl Config {
             "api_key must not be empty; leave it out to run without keys"
         );
         self.scaling.check()?;
+        tenants::check(&self.tenant, &self.api_key)?;
         self.check_classes()
     }
 

@@ -7,7 +7,7 @@ use scheduler::{ClassConfig, ClassTable, Micros, Slo};
 use crate::config::{ClassSettings, Classes, Safety, Target};
 
 /// Both classes.
-pub(super) fn table(classes: &Classes) -> ClassTable {
+pub(crate) fn table(classes: &Classes) -> ClassTable {
     ClassTable([class(&classes.latency), class(&classes.throughput)])
 }
 
@@ -30,7 +30,7 @@ fn class(settings: &ClassSettings) -> ClassConfig {
 }
 
 /// `auto` is the engine's to fill in: it stands for the largest time.
-fn target(target: Target) -> Option<Micros> {
+pub(crate) fn target(target: Target) -> Option<Micros> {
     match target {
         Target::None => None,
         Target::Auto => Some(Micros::MAX),

@@ -15,7 +15,7 @@ use std::time::Instant;
 use anyhow::Context;
 use engine::{Profile, record};
 use models::{ChatTemplate, ModelRunner, RunnerLimits, Tokenizer};
-use scheduler::{IsolationConfig, KindConfig, RetryConfig, TenantTable};
+use scheduler::{IsolationConfig, KindConfig, RetryConfig};
 use tokio::sync::{Semaphore, watch};
 
 use crate::config::{Admission, Config, RunnerKind};
@@ -25,10 +25,12 @@ use crate::metrics::observer::Reporter;
 use crate::metrics::{Facts, Metrics};
 use crate::origin::Origins;
 use crate::state::{Model, Service};
+use crate::tenants::{self, Tenants};
 
 use progress::Progress;
 
 pub use calibrate::calibrate;
+pub(crate) use classes::{table as class_table, target};
 pub use summary::Summary;
 
 /// Large requests that are encoded at a time; the others wait.
@@ -62,6 +64,7 @@ pub fn launch(config: &Config) -> anyhow::Result<(Service, Summary)> {
     let Loaded { runner, name, tokenizer, template, eos, limits, kv_bytes } = loaded;
     let runner_name = runner.name();
     let model = Model::new(config, name, tokenizer, template, limits.max_model_len);
+    let tenants = Tenants::new(config);
     let metrics = Arc::new(Metrics::new(&Facts {
         model_name: model.name().to_owned(),
         max_model_len: limits.max_model_len,
@@ -69,8 +72,9 @@ pub fn launch(config: &Config) -> anyhow::Result<(Service, Summary)> {
         num_blocks: limits.num_blocks,
         prefix_caching: config.enable_prefix_caching,
         promises: config.admission == Admission::default(),
+        tenants: tenants.all().iter().map(|t| (t.tier, t.reserved_permille)).collect(),
     }));
-    let journal = Journal::start();
+    let journal = Journal::start(tenants.all().iter().map(|tenant| tenant.name.clone()).collect());
     let reporter = Reporter { metrics: Arc::clone(&metrics), journal: Arc::clone(&journal) };
 
     let profile = config.profile.as_deref().map(Profile::read).transpose()?;
@@ -93,7 +97,7 @@ pub fn launch(config: &Config) -> anyhow::Result<(Service, Summary)> {
         cost: engine.cost(),
         profile: profile.map(|profile| profile.name),
         admission: config.admission,
-        open: config.api_key.is_empty(),
+        open: tenants::keys(config).is_empty(),
         took: began.elapsed(),
     };
     let service = Service {
@@ -103,6 +107,7 @@ pub fn launch(config: &Config) -> anyhow::Result<(Service, Summary)> {
         journal,
         overload: OverloadStatus::new(config.overload_status),
         default_class: config.default_class.into(),
+        tenants,
         origins: Origins::default(),
         in_flight: watch::Sender::new(0),
         closing: watch::Sender::new(false),
@@ -148,7 +153,7 @@ fn engine_config(
         max_num_batched_tokens: config.max_num_batched_tokens,
         classes: classes::table(&config.class),
         admission: config.admission.0,
-        tenants: TenantTable::default(),
+        tenants: tenants::table(config),
         kinds: KindConfig {
             strength_permille: permille(config.kind_strength),
             fairness_permille: permille(config.kind_fairness),

@@ -283,6 +283,36 @@ pub const CATALOGUE: &[Entry] = &[
         &[],
         "Time until the coordinator answered a call",
     ),
+    entry(
+        "inference_tenant_accepted_total",
+        Kind::Counter,
+        &["tier"],
+        "Requests that the gate took, by the tier of their tenants",
+    ),
+    entry(
+        "inference_tenant_rejected_total",
+        Kind::Counter,
+        &["tier"],
+        "Requests that the gate did not take, by the tier of their tenants",
+    ),
+    entry(
+        "inference_tenant_outstanding_work_seconds",
+        Kind::Gauge,
+        &["tier"],
+        "Predicted device time of a tier's admitted, unfinished requests",
+    ),
+    entry(
+        "inference_tenant_share_ratio",
+        Kind::Gauge,
+        &["tier"],
+        "Share of a full device that a tier's requests of the last ten seconds take",
+    ),
+    entry(
+        "inference_tenant_reserved_ratio",
+        Kind::Gauge,
+        &["tier"],
+        "Share of the device that is kept for a tier",
+    ),
     entry("inference_step_seconds", STEP, &["kind"], "Duration of a step"),
     entry(
         "inference_engine_step_age_seconds",

@@ -12,15 +12,16 @@ mod recorder;
 mod register;
 mod scaling;
 mod share;
+mod tenants;
 mod vllm;
 
 use std::fmt::Write;
 use std::time::Duration;
 
-use engine::{FirstToken, Refusal, RequestReport, Snapshot, StepReport};
+use engine::{FirstToken, Refusal, RequestReport, Snapshot, StepReport, TenantUse};
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
-use scheduler::{Class, Micros};
+use scheduler::{Class, Micros, TenantId};
 
 use crate::coordinator::Status;
 use admission::Admission;
@@ -31,6 +32,7 @@ use inference::Inference;
 use recorder::Recorder;
 use register::Registrar;
 use scaling::Signals;
+use tenants::Tenants;
 use vllm::Vllm;
 
 /// The content type of [`Metrics::render`].
@@ -51,6 +53,8 @@ pub struct Facts {
     pub prefix_caching: bool,
     /// The gate decides by forecast, so that being admitted is a promise.
     pub promises: bool,
+    /// Tier and reserved share, per mille, of each tenant, in the order of their ids.
+    pub tenants: Vec<(&'static str, u32)>,
 }
 
 /// All series.
@@ -62,6 +66,7 @@ pub struct Metrics {
     recorder: Recorder,
     admission: Admission,
     coordinator: Coordinator,
+    tenants: Tenants,
     forecasts: Forecasts,
     signals: Signals,
     http: Http,
@@ -77,6 +82,7 @@ impl Metrics {
         let recorder = Recorder::new(&mut registrar);
         let admission = Admission::new(&mut registrar);
         let coordinator = Coordinator::new(&mut registrar);
+        let tenants = Tenants::new(&mut registrar, &facts.tenants);
         let forecasts = Forecasts::new(&mut registrar);
         let signals = Signals::new(&mut registrar);
         let http = Http::new(&mut registrar);
@@ -88,6 +94,7 @@ impl Metrics {
             recorder,
             admission,
             coordinator,
+            tenants,
             forecasts,
             signals,
             http,
@@ -110,6 +117,16 @@ impl Metrics {
     /// How the coordinator fares now.
     pub fn coordinator(&self, status: &Status) {
         self.coordinator.status(status);
+    }
+
+    /// The gate has decided on a request of `tenant`.
+    pub fn tenant(&self, tenant: TenantId, refused: bool) {
+        self.tenants.decided(tenant, refused);
+    }
+
+    /// What each tenant has inside now, in the order of their ids.
+    pub fn tenant_uses(&self, uses: &[TenantUse]) {
+        self.tenants.snapshot(uses);
     }
 
     /// A step ran.

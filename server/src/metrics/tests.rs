@@ -3,7 +3,7 @@
 use engine::record::RecordStatus;
 use scheduler::{
     Counts, Deadline, Forecast, Quantity, RequestId, Rule, Settled, Shed, ShedReason, StepLoad,
-    Terminal,
+    TenantId, Terminal,
 };
 
 use super::catalogue::{CATALOGUE, Kind};
@@ -18,6 +18,7 @@ fn metrics() -> Metrics {
         num_blocks: 8,
         prefix_caching: true,
         promises: true,
+        tenants: vec![("default", 0), ("gold", 250)],
     })
 }
 
@@ -26,6 +27,7 @@ fn report(terminal: Terminal) -> RequestReport {
         id: RequestId(1),
         name: "one".into(),
         class: Class::Latency,
+        tenant: TenantId::DEFAULT,
         terminal,
         failure: None,
         deadline: Deadline { first_token: Some(Micros(500_000)), ..Deadline::default() },

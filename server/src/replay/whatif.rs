@@ -98,6 +98,7 @@ fn setup(traffic: &Traffic, changes: &Changes) -> anyhow::Result<Setup> {
         policy: known.with_context(|| format!("there is no policy {name:?}"))?,
         admitting: Admitting::Gate(mode, gate.kinds),
         isolation: gate.isolation,
+        tenants: traffic.opening.tenants.clone(),
         impatient: false,
         noise: traffic.noise,
         bias: traffic.bias,

@@ -8,3 +8,4 @@ mod forecasts;
 mod invariants;
 mod prefix;
 mod promises;
+mod tenants;
