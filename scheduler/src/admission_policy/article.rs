@@ -40,17 +40,11 @@ impl Article {
         offer.request.sequences.iter().map(alone).fold(Micros(0), Micros::plus)
     }
 
-    /// What of the request is due, and when: its last token if there is any telling.
+    /// What of the request is due, and when: its last token, or else its first. A promised gap is
+    /// not looked at: it would allow more the longer the answer, and nothing could be said early.
     fn due(request: &Request) -> Option<(Quantity, Micros)> {
-        let deadline = &request.deadline;
-        if let Some(due) = deadline.last_token {
-            return Some((Quantity::LastToken, due));
-        }
-        let first = deadline.first_token?;
-        let Some(tpot) = deadline.tpot else { return Some((Quantity::FirstToken, first)) };
-        let longest = request.sequences.iter().map(|spec| spec.output.max - 1).max()?;
-        let writing = Micros(tpot.0.saturating_mul(longest.into()));
-        Some((Quantity::LastToken, first.plus(writing)))
+        let last = request.deadline.last_token.map(|due| (Quantity::LastToken, due));
+        last.or_else(|| Some((Quantity::FirstToken, request.deadline.first_token?)))
     }
 }
 
