@@ -180,6 +180,34 @@ proptest! {
         }
     }
 
+    /// What is refused before it is tokenised would be refused after: a longer request never enters
+    /// where a shorter one does not.
+    #[test]
+    fn a_longer_request_never_does_better(
+        mode in prop::sample::select(vec!["token-bucket=100:300", "article", "queue-cap=2"]),
+        shorter in (1..90u32, 1..90u32),
+        more in (0..90u32, 0..90u32),
+        spans in (1..600u64, prop::option::of(1..600u64), prop::option::of(1..50u64)),
+        taken in 0..400u32,
+    ) {
+        let mut policy = mode.parse::<AdmissionMode>().unwrap().policy();
+        offer(&mut *policy, Micros(0), &request(0, 1 + taken, 1, None), Inside::default());
+        let of = |prompt, output| {
+            let (first, last, tpot) = spans;
+            let mut request = request(1, prompt, output, last);
+            request.deadline.first_token = Some(Micros::from_millis(first));
+            request.deadline.tpot = tpot.map(Micros::from_millis);
+            request
+        };
+        let config = config();
+        let view = View { now: Micros(9), config: &config, cost: &COST };
+        let judge = |request: &Request| {
+            policy.judge(&Offer { view, request, inside: Inside::default() }) == Answer::Enter
+        };
+        let longer = of(shorter.0 + more.0, shorter.1 + more.1);
+        prop_assert!(judge(&of(shorter.0, shorter.1)) || !judge(&longer));
+    }
+
     /// What is written down is all there is: a policy that takes it over decides as the other.
     #[test]
     fn a_restored_policy_goes_on_as_the_one_it_was(
