@@ -36,7 +36,7 @@ struct Troubles {
     failovers: bool,
     /// The server's clock jumps ahead.
     jumps: bool,
-    /// Nobody reaches the books for up to twenty seconds.
+    /// Nobody reaches the books for up to nine seconds.
     outages: bool,
 }
 
@@ -230,7 +230,7 @@ impl World {
             self.ahead += self.rng.random_range(0..100_000);
         }
         if outages && self.now >= self.reachable_from && self.happens(1) {
-            self.reachable_from = self.now + self.rng.random_range(0..20_000);
+            self.reachable_from = self.now + self.rng.random_range(0..9_000);
         }
     }
 
@@ -276,7 +276,7 @@ fn check(troubles: Troubles, [most, most_booked]: [u32; 2]) {
     for seed in 0..SCHEDULES {
         let replicas = 2 + (seed % 7) as usize;
         let mut world = World::new(seed, replicas, troubles);
-        world.run_until(20_000, &mut |world| {
+        world.run_until(10_000, &mut |world| {
             let [all, booked] = world.usable();
             assert!(all <= most, "seed {seed}: {all} units at {} ms", world.now);
             assert!(booked <= most_booked, "seed {seed}: {booked} units at {} ms", world.now);
@@ -285,8 +285,8 @@ fn check(troubles: Troubles, [most, most_booked]: [u32; 2]) {
         world.reachable_from = 0;
         // What was under way arrives, everybody is in the books again, and those who died while a
         // view was held have been given up.
-        world.run_until(22_000, &mut |_| {});
-        world.run_until(33_000, &mut |world| {
+        world.run_until(12_000, &mut |_| {});
+        world.run_until(23_000, &mut |world| {
             let [all, _] = world.usable();
             assert!(all <= CAP, "seed {seed}: {all} units at {} ms", world.now);
         });

@@ -313,6 +313,12 @@ pub const CATALOGUE: &[Entry] = &[
         &["tier"],
         "Share of the device that is kept for a tier",
     ),
+    entry(
+        "inference_coordinator_lease_units",
+        Kind::Gauge,
+        &[],
+        "Requests that may be inside here of tenants whose limit all replicas share",
+    ),
     entry("inference_step_seconds", STEP, &["kind"], "Duration of a step"),
     entry(
         "inference_engine_step_age_seconds",
