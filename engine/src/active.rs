@@ -92,8 +92,8 @@ impl ActiveRequest {
         &self.sequences[index as usize]
     }
 
-    /// A chunk of it was planned. Where the first chunk of a prompt does not begin at its beginning,
-    /// what lies before was found in the cache.
+    /// A chunk of it was planned. Where the first chunk of a prompt does not begin at its
+    /// beginning, what lies before was found in the cache.
     pub(crate) fn schedule(&mut self, now: Micros, chunk: &Chunk, outbox: &mut Outbox) {
         self.scheduled.get_or_insert(now);
         let prompt = self.request.sequences.get(chunk.seq.index as usize).map(|spec| spec.prompt);

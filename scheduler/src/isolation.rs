@@ -5,8 +5,8 @@
 //! promised as long as it fits; its promises pile up until none of them has any slack, and then
 //! each of them vetoes whoever comes. Two things are done about it.
 //!
-//! *Expected work*: the device time that latency work asked for lately, admitted or not, is expected to be
-//! asked for again. Throughput is promised as if that share of the device were gone.
+//! *Expected work*: the device time that latency work asked for lately, admitted or not, is
+//! expected to be asked for again. Throughput is promised as if that share of the device were gone.
 //!
 //! *Displacement*: what the expectation did not foresee may break throughput promises, so many for
 //! each that was given. The ledger is exact: every promise that an admission makes late by the

@@ -159,7 +159,8 @@ impl Sequence {
         self.known() + more.max(1) - 1
     }
 
-    /// Blocks that it may find in the cache. One token at least stays to be computed, for its logits.
+    /// Blocks that it may find in the cache. One token at least stays to be computed, for its
+    /// logits.
     #[must_use]
     pub const fn cacheable_blocks(&self, block_size: u32) -> u32 {
         (self.known() - 1) / block_size

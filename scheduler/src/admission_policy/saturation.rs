@@ -1,5 +1,5 @@
-//! The saturation threshold of llm-d and the Gateway API inference extension: a replica is full when
-//! `max(waiting / 5, KV use / 0.8) >= 1`.
+//! The saturation threshold of llm-d and the Gateway API inference extension: a replica is full
+//! when `max(waiting / 5, KV use / 0.8) >= 1`.
 
 use super::{AdmissionMode, AdmissionPolicy, Answer, Offer, Refused};
 use crate::admission::ShedReason;

@@ -2,10 +2,10 @@
 //!
 //! Each replica holds a number of whole units and lets nobody in above that. What the holders may
 //! claim is decided where their leases are kept, in one step ([`grant`]): never more than the cap
-//! less what the others hold. What each asks for is decided here ([`Lease::claim`]): its part of the
-//! cap by demand, no less than is in use. So the sum of what is held never exceeds the cap, whatever
-//! is lost or late on the way; how well it is divided follows within a few ticks. (Doorman, Google's
-//! client-side rate limiting, works this way.)
+//! less what the others hold. What each asks for is decided here ([`Lease::claim`]): its part of
+//! the cap by demand, no less than is in use. So the sum of what is held never exceeds the cap,
+//! whatever is lost or late on the way; how well it is divided follows within a few ticks.
+//! (Doorman, Google's client-side rate limiting, works this way.)
 
 use crate::time::Micros;
 

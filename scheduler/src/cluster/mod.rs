@@ -3,8 +3,8 @@
 //!
 //! The local forecast decides; nothing in here can admit a request that it refuses. What others
 //! report makes a refusal more useful (come back soon, somebody else has room), keeps the order in
-//! which replicas refuse the same, and divides a tenant's cap. How it is carried from one replica to
-//! the other, and by whom, is not known here.
+//! which replicas refuse the same, and divides a tenant's cap. How it is carried from one replica
+//! to the other, and by whom, is not known here.
 
 mod lease;
 mod report;

@@ -1,11 +1,11 @@
 //! Who else is there, by what is heard of them once a tick, and what that is worth as it ages.
 //!
 //! A view is never cleared because the others cannot be heard: it ages. For three ticks it is used,
-//! with what the others will have done since; then work counts in full and capacity not at all; after
-//! the time to live both are dropped, as if this replica were alone. Only who is missing from a fresh
-//! view is gone, and then its clients are expected to come back. But if half of the others or more
-//! go missing at once, rather the connection between here and there is broken than all of them: they
-//! are kept, as the worst they can be, until it is clear.
+//! with what the others will have done since; then work counts in full and capacity not at all;
+//! after the time to live both are dropped, as if this replica were alone. Only who is missing from
+//! a fresh view is gone, and then its clients are expected to come back. But if half of the others
+//! or more go missing at once, rather the connection between here and there is broken than all of
+//! them: they are kept, as the worst they can be, until it is clear.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -88,10 +88,10 @@ impl ClusterView {
     }
 }
 
-/// The share of requests by which the kinds to refuse are chosen, per mille, where `own` is what had
-/// to be refused here and `fleet` the mean of all replicas. A replica that has to refuse cuts as
-/// deep as the others, so that all refuse the same kinds first; one that has nothing to refuse cuts
-/// nobody.
+/// The share of requests by which the kinds to refuse are chosen, per mille, where `own` is what
+/// had to be refused here and `fleet` the mean of all replicas. A replica that has to refuse cuts
+/// as deep as the others, so that all refuse the same kinds first; one that has nothing to refuse
+/// cuts nobody.
 pub(crate) fn shedding(own: u64, fleet: u32) -> u64 {
     if own == 0 { 0 } else { own.max(fleet.into()) }
 }

@@ -1,8 +1,8 @@
 //! Which promises an admission may break, and who pays for them.
 //!
 //! Whoever is let in all the same although others become late by it *displaces* them: what they
-//! were promised is given up, protects nobody any more, and is charged to the budget of their class.
-//! They are served as before, only later.
+//! were promised is given up, protects nobody any more, and is charged to the budget of their
+//! class. They are served as before, only later.
 
 use alloc::vec::Vec;
 
@@ -20,7 +20,8 @@ pub(super) type Displaced = Vec<u32>;
 
 impl Gate {
     /// The promises that break by `candidate`, if all of them may be given up for it and the budget
-    /// has that many left. Who is within its tenant's reservation pays nothing for those who borrow.
+    /// has that many left. Who is within its tenant's reservation pays nothing for those who
+    /// borrow.
     pub(super) fn displaces(
         &self,
         candidate: &Candidate,

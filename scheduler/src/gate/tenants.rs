@@ -16,8 +16,8 @@ impl Gate {
         Gate { tenants: Budgets::new(tenants.clone()), service, ..self }
     }
 
-    /// Sets how many requests of a tenant may be inside, for a part of a limit that several replicas
-    /// share. Those that are inside already stay.
+    /// Sets how many requests of a tenant may be inside, for a part of a limit that several
+    /// replicas share. Those that are inside already stay.
     pub fn set_tenant_limit(&mut self, tenant: TenantId, max_requests: Option<u32>) {
         self.tenants.set_limit(tenant, max_requests);
     }

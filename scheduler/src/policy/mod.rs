@@ -2,8 +2,9 @@
 //!
 //! A new policy is one file beside these and one line in the table of [`by_name`]; it has to answer
 //! one question, [`SchedulerPolicy::rank`], and may answer more. Most policies look at nothing but
-//! the sequences. Those that keep count of what was served are told so ([`Change`]); the gate, which
-//! asks its own copy for ranks, gets their counts with each timeline, and a record writes them down.
+//! the sequences. Those that keep count of what was served are told so ([`Change`]); the gate,
+//! which asks its own copy for ranks, gets their counts with each timeline, and a record writes
+//! them down.
 
 mod deadline;
 mod edf;

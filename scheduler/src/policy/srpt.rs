@@ -1,9 +1,9 @@
 //! Shortest remaining processing time first (Schrage 1968: the least mean response time on one
 //! preemptive machine; for answers of predicted length Shahout et al., "Don't Stop Me Now", 2024).
 //!
-//! What remains shrinks as a sequence runs, so of two that prefill the nearer to its end goes first,
-//! and when blocks run out the one with the most before it gives its own up. A slot is never taken
-//! away for order's sake: there is no swap, and what was computed would be computed again.
+//! What remains shrinks as a sequence runs, so of two that prefill the nearer to its end goes
+//! first, and when blocks run out the one with the most before it gives its own up. A slot is never
+//! taken away for order's sake: there is no swap, and what was computed would be computed again.
 
 use super::sjf::patient;
 use super::{Rank, SchedulerPolicy, View, cheapest};

@@ -38,7 +38,8 @@ impl ScalingSettings {
         ensure!((0.1..=1.0).contains(&self.target), "scaling.target must be 0.1 to 1");
         ensure!(
             (1..=self.max_replicas).contains(&self.min_replicas) && self.max_replicas <= 10_000,
-            "scaling.min_replicas must be at least 1 and at most max_replicas, which is at most 10000"
+            "scaling.min_replicas must be at least 1 and at most max_replicas, which is at \
+             most 10000"
         );
         let hour = Duration::from_secs(3_600);
         ensure!(self.cold_start <= hour, "scaling.cold_start must be at most 1h");

@@ -127,7 +127,7 @@ impl Coordinator for Memory {
     fn tick<'a>(&'a mut self, call: &'a Call) -> BoxFuture<'a, Result<Reply, Trouble>> {
         let now_ms = u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX);
         let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
-        // Time 0 is no name for books.
-        ready(Ok(store.tick(now_ms + 1, call))).boxed()
+        // Books are named after the time at which they were opened, and 0 is no name.
+        ready(Ok(store.tick(now_ms + 1_000, call))).boxed()
     }
 }

@@ -1,8 +1,8 @@
 //! The one task that talks to the others. Everything else reads what it left behind.
 //!
 //! It makes one call a tick, one at a time. A call that is late is waited for, while the view ages
-//! from tick to tick; one that is too late is given up, and so is its connection. Nothing ever waits
-//! for this task but the last call of a replica that goes, and that not for long.
+//! from tick to tick; one that is too late is given up, and so is its connection. Nothing ever
+//! waits for this task but the last call of a replica that goes, and that not for long.
 
 use std::pin::pin;
 use std::sync::Arc;
