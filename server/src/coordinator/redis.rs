@@ -120,7 +120,9 @@ impl Redis {
 
     fn trouble(&mut self, error: &RedisError) -> Trouble {
         if error.kind() == ErrorKind::Server(ServerErrorKind::Moved) {
-            self.moved = error.redirect_node().map(|(host, port)| (host.to_owned(), port));
+            let node = error.redirect_node().and_then(|(node, _slot)| node.rsplit_once(':'));
+            let place = |(host, port): (&str, &str)| Some((host.to_owned(), port.parse().ok()?));
+            self.moved = node.and_then(place);
         }
         self.connection = None;
         trouble(error)
