@@ -34,6 +34,7 @@ mod lean;
 mod ledger;
 mod length;
 mod margin;
+mod pace;
 mod placement;
 pub mod plan;
 mod planner;

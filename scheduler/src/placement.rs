@@ -1,6 +1,7 @@
 //! A candidate in the timeline: where it would go, and its insertion.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use crate::candidate::Candidate;
 use crate::class::Class;
@@ -9,7 +10,7 @@ use crate::cost::CostModel;
 use crate::delays::{Delays, steps};
 use crate::lean;
 use crate::policy::Rank;
-use crate::promise::Margins;
+use crate::promise::{Margins, Promise};
 use crate::rules::Rules;
 use crate::segments::Load;
 use crate::tenants::Service;
@@ -81,6 +82,14 @@ impl Fill {
             after: cost.prefill_work(0, spare.min(behind)),
             leftover: spare,
         }
+    }
+}
+
+impl Placement {
+    /// The steps in which it decodes.
+    pub(crate) const fn decoding_steps(&self) -> Range<u32> {
+        let first = self.start_step.saturating_add(self.prefill_steps);
+        first..first.saturating_add(self.decode_steps)
     }
 }
 
@@ -267,7 +276,8 @@ impl Timeline {
         let from_base = |time: Micros| within_horizon(time.minus(self.base).0);
         let (first, last) = (from_base(at.first), from_base(at.finish));
         let now = from_base(rules.view.now);
-        let due = candidate.promise.limits(self.base, last);
+        let deadline = rules.unguarded(candidate.kind.class, candidate.promise.deadline);
+        let due = Promise { deadline, ..candidate.promise }.limits(self.base, last);
         let row = Row {
             start: from_base(at.start),
             first,

@@ -4,6 +4,7 @@ use crate::class::Class;
 use crate::policy::{SchedulerPolicy, StepState, View};
 use crate::queues::Queues;
 use crate::replay::Item;
+use crate::request::Deadline;
 use crate::room::Room;
 use crate::segments::{Gap, Segment, State};
 use crate::time::Micros;
@@ -91,6 +92,16 @@ impl<'a> Rules<'a> {
         let starts = |class: Class| free[class.index()] > 0 && queues.waits(class);
         step.prefills = queues.any_running() || Class::ALL.into_iter().any(starts);
         step
+    }
+
+    /// What of a promise has to be protected by admission: a gap that is promised to latency work
+    /// is kept by the policy, if it bounds steps.
+    pub(crate) fn unguarded(&self, class: Class, deadline: Deadline) -> Deadline {
+        Deadline { tpot: deadline.tpot.filter(|tpot| !self.guards(class, *tpot)), ..deadline }
+    }
+
+    pub(crate) fn guards(&self, class: Class, tpot: Micros) -> bool {
+        class == Class::Latency && self.policy.step_limit(tpot).is_some()
     }
 
     const fn at(&self, time: Micros) -> View<'a> {

@@ -6,6 +6,7 @@
 //! so the number of segments stays bounded however long the queue is.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use crate::class::Class;
 use crate::cost::{CostModel, StepLoad};
@@ -191,6 +192,13 @@ impl Segments {
 
     pub(crate) fn state(&self, at: usize) -> &State {
         &self.states[at]
+    }
+
+    /// The states from the first to the last of `steps`.
+    pub(crate) fn states_within(&self, steps: Range<u32>) -> impl Iterator<Item = &State> {
+        let first = self.steps.partition_point(|begins| *begins <= steps.start).max(1) - 1;
+        let end = self.steps.partition_point(|begins| *begins < steps.end).max(first + 1);
+        self.states[first..end].iter()
     }
 
     pub(crate) fn time(&self, at: usize) -> Micros {

@@ -113,6 +113,9 @@ impl Timeline {
         let replay = Replay::new(rules, &found.items, line.decoding, used);
         let (fates, segments) = replay.run();
         line.segments = segments;
+        for (promise, entry) in found.promises.iter_mut().zip(&line.entries) {
+            promise.deadline = rules.unguarded(entry.kind.class, promise.deadline);
+        }
         line.take_fates(&fates, &found.promises);
         line.by_id = in_order_of_request(&line.entries);
         line.service.clone_from(&scheduler.service);

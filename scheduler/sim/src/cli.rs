@@ -11,6 +11,7 @@ use crate::classes::{self, Offer};
 use crate::experiment::{Device, Effort, Rules, Scenario, capacity};
 use crate::policies::{self, Compared};
 use crate::prefix;
+use crate::steps;
 use crate::tables::{Bench, Topic};
 use crate::target::Target;
 use crate::tenants;
@@ -41,6 +42,10 @@ enum Command {
     Classes(Classes),
     /// Tables: what the burst of one tenant costs another, and how evenly two are served.
     Tenants(Tenants),
+    /// What goes into a step: latency work at a fifth of capacity over an endless bulk backlog.
+    ///
+    /// Example: sluice-sim step --workload cpu-chat --rules ours,fcfs
+    Step(Step),
     /// The closed loop with an autoscaler: replicas over time under traffic that rises.
     Autoscale(Autoscale),
 }
@@ -86,6 +91,31 @@ struct Classes {
     rules: Vec<String>,
     /// How long requests come; the first tenth of them warms up.
     #[arg(long, default_value_t = 660.0)]
+    seconds: f64,
+    /// Seeds; intervals are over them.
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    seeds: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 101)]
+    first_seed: u64,
+    /// Runs at a time.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(usize))]
+    threads: usize,
+}
+
+#[derive(Debug, Args)]
+struct Step {
+    /// Only these workloads.
+    #[arg(long, value_delimiter = ',')]
+    workload: Vec<String>,
+    /// Latency requests over capacity.
+    #[arg(long, default_value_t = 0.2)]
+    load: f64,
+    /// Only rules whose name contains one of these.
+    #[arg(long, value_delimiter = ',')]
+    rules: Vec<String>,
+    /// Simulated time of a run; a quarter of it warms up.
+    #[arg(long, default_value_t = 480.0)]
     seconds: f64,
     /// Seeds; intervals are over them.
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u64).range(1..=1_000))]
@@ -240,6 +270,7 @@ pub fn run(cli: Cli) -> Result<()> {
         }
         Command::Run(one) => one.run(&mut out),
         Command::Classes(classes) => classes.run(&mut out),
+        Command::Step(step) => step.run(&mut out),
         Command::Autoscale(autoscale) => autoscale.run(&mut out),
     }
 }
@@ -294,6 +325,18 @@ impl Classes {
         let effort = Effort { first_seed, seeds, requests: 0, threads: threads.max(1) };
         let offer = Offer { latency: self.load, throughput: self.bulk_load, seconds };
         classes::print(&cases, &variants, &offer, &effort, out)?;
+        Ok(())
+    }
+}
+
+impl Step {
+    fn run(self, out: &mut impl Write) -> Result<()> {
+        ensure!(self.load > 0.0 && self.load < 1.0, "--load must be between 0 and 1");
+        ensure!(self.seconds >= 60.0, "--seconds must be at least 60");
+        let Step { first_seed, seeds, threads, seconds, load, .. } = self;
+        let effort = Effort { first_seed, seeds, requests: 0, threads: threads.max(1) };
+        let bench = steps::Bench { effort, load, seconds };
+        bench.print(&self.workload, &self.rules, out)?;
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use scheduler::{
     Class, CostModel, Deadline, Event, FinishReason, IsolationConfig, Micros, Request, RequestId,
-    Scheduler, SchedulerConfig, SeqId, SeqOutcome, StepPlan, TenantTable, Terminal, Timeline,
+    Rule, Scheduler, SchedulerConfig, SeqId, SeqOutcome, StepPlan, TenantTable, Terminal, Timeline,
     policy,
 };
 
@@ -48,6 +48,8 @@ pub struct Setup {
     pub blind: bool,
     /// Compares the gate's forecasts with a timeline built anew after each admission.
     pub compared: bool,
+    /// When measuring begins and the run ends, if it does not end by itself.
+    pub window: Option<(Micros, Micros)>,
 }
 
 impl Setup {
@@ -71,6 +73,7 @@ impl Setup {
             seed,
             blind: false,
             compared: false,
+            window: None,
         }
     }
 
@@ -132,6 +135,10 @@ impl<'a> Driver<'a> {
 
     fn run(mut self) -> Run {
         loop {
+            if self.setup.window.is_some_and(|(_, until)| self.now >= until) {
+                self.break_off();
+                break;
+            }
             if self.scheduler.is_idle() {
                 let Some(next) = self.jobs.get(self.arrived) else { break };
                 self.now = self.now.max(next.request.arrival);
@@ -180,8 +187,30 @@ impl<'a> Driver<'a> {
         self.follow(plan, end.minus(self.now));
         self.now = end;
         self.run.steps += 1;
+        self.measure(plan);
         self.complete(plan);
         admitted.iter().for_each(|request| self.scheduler.enqueue(request));
+    }
+
+    /// Counts what the step brings if measuring has begun.
+    fn measure(&mut self, plan: &StepPlan) {
+        if self.setup.window.is_some_and(|(from, _)| self.now >= from) {
+            let tokens = plan.chunks.iter().filter(|chunk| chunk.sample).count();
+            self.run.measured.tokens += tokens as u64;
+            self.run.measured.steps += 1;
+        }
+    }
+
+    /// The window is over: whoever is inside leaves, and nobody comes any more.
+    fn break_off(&mut self) {
+        let inside: Vec<RequestId> = self.live.keys().copied().collect();
+        for id in inside {
+            assert!(self.scheduler.cancel(id), "what is live is in the scheduler");
+            self.end(id, Terminal::Cancelled);
+        }
+        for job in &self.jobs[self.arrived..] {
+            self.run.book(job.request.id, Record::refused(Fate::Shed(Rule::Bound)));
+        }
     }
 
     /// How long a step really takes. The noise belongs to the number of the step.

@@ -72,6 +72,17 @@ pub struct Run {
     pub insertion_errors: Vec<u64>,
     /// Offered work as the gate measured it while requests came, per mille of the device, by step.
     pub offered_permille: Vec<u32>,
+    /// What the window of measuring brought, if there is one.
+    pub measured: Measured,
+}
+
+/// Steps and tokens of the window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Measured {
+    /// Steps that ended in it.
+    pub steps: u64,
+    /// Output tokens of all classes.
+    pub tokens: u64,
 }
 
 impl Run {
@@ -84,6 +95,7 @@ impl Run {
             cached_tokens: 0,
             insertion_errors: Vec::new(),
             offered_permille: Vec::new(),
+            measured: Measured::default(),
         }
     }
 

@@ -4,11 +4,12 @@
 use super::Gate;
 use super::displace::Displaced;
 use super::times::{Miss, OwnMargins, Times};
-use crate::admission::{Rule, ShedReason};
+use crate::admission::{Quantity, Rule, ShedReason};
 use crate::admission_policy::{Answer, Offer, Refused};
 use crate::candidate::Candidate;
 use crate::class::Class;
 use crate::kinds::Standing;
+use crate::pace::Pace;
 use crate::placement::Placement;
 use crate::refusals::Verdict;
 use crate::request::{Deadline, Request};
@@ -114,6 +115,24 @@ impl Gate {
         verdict
     }
 
+    /// Whether what decodes in every step would be too much for a gap that the policy keeps.
+    fn too_slow(
+        &self,
+        now: Micros,
+        candidate: &Candidate,
+        at: &Placement,
+        margin: u32,
+    ) -> Option<Miss> {
+        let Pace { step, gap } = self.timeline.pace(&self.rules(now), candidate, at)?;
+        let stretched = step.0.saturating_mul(margin.into()) / 1_000;
+        let of_all = |gap: Micros| Micros(gap.0.saturating_mul(candidate.promise.gaps.into()));
+        (stretched > gap.0).then(|| Miss {
+            quantity: Quantity::Gaps,
+            predicted: of_all(step),
+            budget: of_all(gap),
+        })
+    }
+
     /// What the rule by kind looks at; it does not judge requests without a deadline, nor those
     /// that would be late alone. Of a last token of unknown length the room is taken to the first
     /// token, which the prompt decides: the rest would be that of a guess.
@@ -146,7 +165,11 @@ impl Gate {
         let kept = if protected { Micros(0) } else { self.retries.kept(now, request) };
         let delayed = Times { first: forecast.first.plus(kept), last: forecast.last.plus(kept) };
         let margins = self.own_margins(now, candidate);
-        let miss = delayed.miss(now, request, &request.deadline, candidate, margins);
+        let deadline = self.rules(now).unguarded(request.class, request.deadline);
+        let miss = delayed.miss(now, request, &deadline, candidate, margins);
+        if let Some(miss) = self.too_slow(now, candidate, at, self.margin(candidate)) {
+            return Err(Refusal::by(Rule::Own, ShedReason::SloMiss, miss));
+        }
         if let Some(miss) = miss
             && !self.explores(now, request, candidate, &delayed)
         {

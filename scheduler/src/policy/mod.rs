@@ -246,6 +246,12 @@ pub trait SchedulerPolicy: Debug + Send {
         view.config.max_num_batched_tokens
     }
 
+    /// The most that a step takes while latency work is inside that was promised `tpot`, if those
+    /// that decode in every step fit: others make room for it. `None`: the policy bounds no step.
+    fn step_limit(&self, _tpot: Micros) -> Option<Micros> {
+        None
+    }
+
     /// What the other class leaves free for `class` while it has work, where the configuration does
     /// not say. Nothing, unless the policy keeps something.
     fn keeps(&self, _config: &SchedulerConfig, _class: Class) -> Kept {
