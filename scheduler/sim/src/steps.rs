@@ -40,16 +40,8 @@ struct Rules {
     change: fn(&mut Setup),
 }
 
-const RULES: [Rules; 7] = [
+const RULES: [Rules; 6] = [
     Rules { name: "ours", policy: "deadline", change: |_| {} },
-    Rules {
-        name: "ours, an eighth",
-        policy: "deadline",
-        change: |setup| {
-            let kept = setup.config.max_num_seqs.div_ceil(8);
-            setup.config.classes.0[Class::Latency.index()].slots_kept = Some(kept);
-        },
-    },
     Rules { name: "fcfs", policy: "fcfs", change: |_| {} },
     Rules { name: "edf, full chunk", policy: "edf", change: |_| {} },
     Rules {

@@ -115,6 +115,14 @@ impl Gate {
         verdict
     }
 
+    /// Without what the policy keeps by itself.
+    fn unguarded(&self, now: Micros, candidate: &Candidate) -> Candidate {
+        let mut candidate = *candidate;
+        let deadline = &mut candidate.promise.deadline;
+        *deadline = self.rules(now).unguarded(candidate.kind.class, *deadline);
+        candidate
+    }
+
     /// Whether what decodes in every step would be too much for a gap that the policy keeps.
     fn too_slow(
         &self,
@@ -141,7 +149,7 @@ impl Gate {
         if Self::is_guess(candidate) {
             alone.last = alone.first;
         }
-        let room = alone.room(now, candidate)?;
+        let room = alone.room(now, &self.unguarded(now, candidate))?;
         (room >= 1_000).then_some(Standing { room, size: candidate.todo })
     }
 
@@ -180,7 +188,8 @@ impl Gate {
         let reason = ShedReason::SloMiss;
         let shown = forecast.shown(request);
         let kinds = &self.kinds[request.class.index()];
-        let loaded = delayed.room(now, candidate).filter(|_| !Self::is_guess(candidate));
+        let unguarded = self.unguarded(now, candidate);
+        let loaded = delayed.room(now, &unguarded).filter(|_| !Self::is_guess(candidate));
         let goes_first = |standing| {
             let ample = loaded.is_some_and(|loaded| loaded >= AMPLE);
             (!ample && kinds.cuts(now, &self.config.kinds, standing))
