@@ -6,7 +6,7 @@
 
 use std::io::{self, Write};
 
-use scheduler::{Class, Micros};
+use scheduler::{Class, Micros, TenantId};
 
 use crate::driver::Setup;
 use crate::experiment::{Effort, capacity};
@@ -123,6 +123,7 @@ impl Bench {
             rate: capacity * load,
             target,
             known: true,
+            tenant: TenantId::DEFAULT,
         };
         let latency = Target::Tokens(TTFT_SECONDS, gap);
         // A stream's requests depend on its place: the backlog is the same in both cases.

@@ -175,7 +175,7 @@ impl Gate {
         let margins = self.own_margins(now, candidate);
         let deadline = self.rules(now).unguarded(request.class, request.deadline);
         let miss = delayed.miss(now, request, &deadline, candidate, margins);
-        if let Some(miss) = self.too_slow(now, candidate, at, self.margin(candidate)) {
+        if let Some(miss) = self.too_slow(now, candidate, at, margins.gaps) {
             return Err(Refusal::by(Rule::Own, ShedReason::SloMiss, miss));
         }
         if let Some(miss) = miss
