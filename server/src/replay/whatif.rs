@@ -106,6 +106,7 @@ fn setup(traffic: &Traffic, changes: &Changes) -> anyhow::Result<Setup> {
         seed: 0,
         blind: false,
         compared: false,
+        window: None,
     })
 }
 
