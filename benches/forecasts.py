@@ -1,6 +1,6 @@
 """A row of the forecast table, from two scrapes of /metrics and the load generator's last line.
 
-Usage: forecasts.py header | LENGTHS BURSTINESS LOAD BEFORE AFTER RUNS
+Usage: forecasts.py header | LENGTHS ADMISSION BURSTINESS LOAD BEFORE AFTER RUNS
 """
 
 import json
@@ -8,7 +8,7 @@ import re
 import sys
 
 COLUMNS = [
-    "lengths and SLO", "arrivals", "load", "offered", "met / offered", "met / admitted",
+    "lengths and SLO", "admission", "arrivals", "load", "offered", "met / offered", "met / admitted",
     "goodput tok/s", "E2E, carried", "TTFT, carried", "E2E, at admission", "TTFT, at admission",
     "margin", "coverage",
 ]
@@ -62,12 +62,13 @@ def gauge(after, name):
     return "-" if value is None else f"{value:.2f}"
 
 
-def row(lengths, burstiness, load, before, after, runs):
+def row(lengths, admission, burstiness, load, before, after, runs):
     before, after = scrape(before), scrape(after)
     run = json.loads(open(runs).readlines()[-1])
     share = lambda value: "-" if value is None else f"{value:.3f}"
     return [
         lengths,
+        admission,
         "Poisson" if float(burstiness) == 1 else f"bursty (CV {burstiness})",
         load,
         run["counts"]["sent"],

@@ -2,12 +2,14 @@
 # How well the real engine keeps its forecasts: the demo model on this machine under mixed lengths,
 # Poisson and bursty arrivals, at multiples of its capacity; once with known lengths and an
 # end-to-end SLO of four times the unloaded time, once with lengths that only the model knows and
-# an SLO on first token and gap.
+# an SLO on first token and gap. Beside the gate, static caps on the requests inside, with the same
+# scheduling: who is over the cap is refused, everybody else is let in.
 #
-#   benches/forecasts.sh                  about 20 minutes; wants an otherwise idle machine
+#   benches/forecasts.sh                  about 50 minutes; wants an otherwise idle machine
 #   QUICK=1 benches/forecasts.sh          a few minutes, to see that it works: figures mean little
 #   LOADS='1 2' DURATION=120s ...         other loads, longer runs
 #   LENGTHS=learned ARRIVALS=3 ...        only a part: burstiness is the deviation of the gaps
+#   CAPS='' ...                           the gate alone
 #
 # Writes benches/results/forecasts.md. The load generator runs on the same cores as the server.
 set -euo pipefail
@@ -21,6 +23,7 @@ DURATION="${DURATION:-60s}"
 LOADS="${LOADS:-0.5 1 2 4}"
 ARRIVALS="${ARRIVALS:-1 3}"
 LENGTHS="${LENGTHS:-known learned}"
+CAPS="${CAPS-4 8 16}"
 RESULTS="${RESULTS:-benches/results}"
 SLO_MULTIPLE=4
 TTFT_MS=1500
@@ -62,10 +65,10 @@ print(value)
 PY
 }
 
-# series LENGTHS ARGUMENTS...: a row for each arrival process and load
+# series LENGTHS ADMISSION ARGUMENTS...: a row for each arrival process and load
 series() {
-    local lengths=$1
-    shift
+    local lengths=$1 admission=$2
+    shift 2
     local burstiness multiple
     for burstiness in $ARRIVALS; do
         for multiple in $LOADS; do
@@ -74,7 +77,7 @@ series() {
                 --burstiness "$burstiness" --spread "$SPREAD" --timeout 60s \
                 --seed "${multiple//./}$burstiness" "$@"
             curl -fsS "$URL/metrics" >"$WORK/after"
-            python3 benches/forecasts.py "$lengths" "$burstiness" "$multiple" \
+            python3 benches/forecasts.py "$lengths" "$admission" "$burstiness" "$multiple" \
                 "$WORK/before" "$WORK/after" "$WORK/runs.jsonl" >>"$WORK/rows"
             tail -n 1 "$WORK/rows" >&2
         done
@@ -90,10 +93,13 @@ known_lengths() {
     load closed -c 32 -n 4 "${lengths[@]}"
     capacity=$(figure requests_per_s)
     stop
-    serve --slo-ttft none --slo-tpot none --slo-e2e "${slo}ms"
-    series "known, E2E ${slo} ms" --prompt-tokens "$PROMPT" --max-tokens "$OUTPUT" \
-        --slo-e2e "${slo}ms"
-    stop
+    local admission
+    for admission in deadline ${CAPS:+$(printf 'queue-cap=%s ' $CAPS)}; do
+        serve --admission "$admission" --slo-ttft none --slo-tpot none --slo-e2e "${slo}ms"
+        series "known, E2E ${slo} ms" "$admission" --prompt-tokens "$PROMPT" \
+            --max-tokens "$OUTPUT" --slo-e2e "${slo}ms"
+        stop
+    done
 }
 
 learned_lengths() {
@@ -102,10 +108,14 @@ learned_lengths() {
     load closed -c 32 -n 4 --timeout 10m "${lengths[@]}"
     capacity=$(figure requests_per_s)
     stop
-    serve --slo-ttft "${TTFT_MS}ms" --slo-tpot "${TPOT_MS}ms"
-    series "learned, TTFT $TTFT_MS ms, TPOT $TPOT_MS ms" --api chat --prompt-tokens "$PROMPT" \
-        --open-ended "$OPEN_ENDED" --slo-ttft "${TTFT_MS}ms" --slo-tpot "${TPOT_MS}ms"
-    stop
+    local admission
+    for admission in deadline ${CAPS:+$(printf 'queue-cap=%s ' $CAPS)}; do
+        serve --admission "$admission" --slo-ttft "${TTFT_MS}ms" --slo-tpot "${TPOT_MS}ms"
+        series "learned, TTFT $TTFT_MS ms, TPOT $TPOT_MS ms" "$admission" --api chat \
+            --prompt-tokens "$PROMPT" --open-ended "$OPEN_ENDED" \
+            --slo-ttft "${TTFT_MS}ms" --slo-tpot "${TPOT_MS}ms"
+        stop
+    done
 }
 
 need_rust

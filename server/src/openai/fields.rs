@@ -128,12 +128,38 @@ pub fn read<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, ApiError> {
         let message = error.inner().to_string();
         // serde_json's position says little to who built the body by a library: the path is better.
         let what = message.split(" at line ").next().unwrap_or(&message);
-        let what: String = what.chars().take(300).collect();
+        let what: String = in_clients_words(what).chars().take(300).collect();
         if path == "." {
             return ApiError::Invalid { message: format!("{what}."), param: None, code: None };
         }
         ApiError::invalid(path.clone(), format!("Invalid value for `{path}`: {what}."))
     })
+}
+
+/// serde says what it expects in Rust's words; these are JSON's.
+const WORDS: &[(&str, &str)] = &[
+    ("a nonzero u32", "a whole number of at least 1"),
+    ("u32", "a whole number of at least 0"),
+    ("u64", "a whole number of at least 0"),
+    ("i64", "a whole number"),
+    ("f32", "a number"),
+    ("f64", "a number"),
+    ("a sequence", "a list"),
+    ("a map", "an object"),
+];
+
+/// `what`, with what was expected there in JSON's words.
+fn in_clients_words(what: &str) -> String {
+    let Some((got, expected)) = what.rsplit_once("expected ") else { return what.to_owned() };
+    let known = WORDS.iter().find(|(rust, _)| *rust == expected).map(|(_, json)| *json);
+    let expected = match known {
+        Some(json) => json,
+        None if expected.starts_with("struct ") => "an object",
+        None => expected,
+    };
+    let got = got.replace("floating point", "number");
+    let got = got.replace("type: map", "type: object").replace("type: sequence", "type: list");
+    format!("{got}expected {expected}")
 }
 
 /// The names of the fields of a struct, as its derived `Deserialize` knows them.
@@ -256,5 +282,18 @@ mod tests {
         let read = |body: &'static str| param(read::<Part>(body.as_bytes()));
         assert_eq!(read(r#"{"known": -1}"#).as_deref(), Some("known"));
         assert_eq!(read(r#"{"known": 1, "list": [1, "x"]}"#).as_deref(), Some("list[1]"));
+    }
+
+    #[test]
+    fn what_was_expected_is_said_in_words_of_json() {
+        let said = |body: &'static str| read::<Part>(body.as_bytes()).unwrap_err().body().error;
+        for (body, expected) in [
+            (r#"{"known": -1}"#, "integer `-1`, expected a whole number of at least 0."),
+            (r#"{"known": 1.5}"#, "number `1.5`, expected a whole number of at least 0."),
+            (r#"{"known": 1, "list": {}}"#, "type: object, expected a list."),
+        ] {
+            let message = said(body).message;
+            assert!(message.ends_with(expected), "{message}");
+        }
     }
 }
