@@ -171,9 +171,10 @@ impl Timeline {
     ) -> Slot {
         let class = candidate.kind.class;
         // Interactive work takes the slot of whoever is next, bulk work that of its own class.
-        let takes = |entry: &&Entry| class == Class::Latency || entry.kind.class == class;
-        let next = (index..).zip(&self.entries[index..]).filter(|(_, entry)| !entry.holds_slot);
-        let Some((i, occupant)) = next.filter(|(_, entry)| takes(entry)).next() else {
+        let takes = |entry: &Entry| class == Class::Latency || entry.kind.class == class;
+        let mut queue = (index..).zip(&self.entries[index..]);
+        let next = queue.find(|(_, entry)| !entry.holds_slot && takes(entry));
+        let Some((i, occupant)) = next else {
             return self.first_room(rules, candidate, ahead);
         };
         let time = self.time(self.columns.start[i]).max(ahead);

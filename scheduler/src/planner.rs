@@ -28,9 +28,15 @@ pub(crate) struct Heads([Rank; 2]);
 
 impl Heads {
     /// Of `waiting`, next one first.
-    pub(crate) fn new<'a>(waiting: impl Iterator<Item = &'a Sequence> + Clone) -> Heads {
-        let first = |class| waiting.clone().find(|seq| seq.class == class).map(|seq| seq.rank);
-        Heads(Class::ALL.map(|class| first(class).unwrap_or(Rank::LAST)))
+    pub(crate) fn new<'a>(waiting: impl Iterator<Item = &'a Sequence>) -> Heads {
+        let mut heads = [None; 2];
+        for seq in waiting {
+            heads[seq.class.index()].get_or_insert(seq.rank);
+            if heads.iter().all(Option::is_some) {
+                break;
+            }
+        }
+        Heads(heads.map(|head| head.unwrap_or(Rank::LAST)))
     }
 
     /// The rank of a running sequence of `class` that would have `rank` by itself.

@@ -114,87 +114,89 @@ impl Replay {
         applied.unwrap_or_else(|panic| Err(ReplayError::Impossible(panic_message(&*panic))))
     }
 
+    /// Repeats a decision and compares it, or takes in an input.
     fn repeat(&mut self, event: &Event<'_>) -> Result<Applied, ReplayError> {
-        match event {
+        Ok(match event {
             Event::Admit { now, request, asked, decision } => {
-                Ok(self.admit(*now, request, *asked, decision))
+                self.admit(*now, request, *asked, decision)
             }
             Event::RefuseEarly { now, least, sequences, decision } => {
                 let early = self.gate.early(*now, least, *sequences);
                 let replayed = early.map(|early| self.gate.refuse(*now, least, early));
                 let what = || format!("early refusal of request {}", least.id.0);
-                Ok(compare(what, &Some(*decision), &replayed))
+                compare(what, &Some(*decision), &replayed)
             }
             Event::Finish { now, id, terminal, outputs, first, last, settled } => {
                 let replayed = self.gate.finish(*now, *id, *terminal, outputs, *first, *last);
                 self.admitted.remove(id);
                 let what = || format!("forecast of request {} at its end", id.0);
-                Ok(compare(what, settled, &replayed))
+                compare(what, settled, &replayed)
             }
+            Event::Cancel { id, live } => {
+                let what = || format!("whether request {} was live", id.0);
+                compare(what, live, &self.scheduler.cancel(*id))
+            }
+            Event::Plan { now, note } => {
+                self.plan = self.scheduler.plan(*now);
+                compare(|| "plan of a step".into(), note, &PlanNote::of(&self.plan))
+            }
+            Event::Seal(sums) => {
+                self.gate.carry();
+                let state = State::of(&self.gate, encode(&self.scheduler));
+                compare(|| "state at the end of the segment".into(), sums, &state.sums())
+            }
+            input => {
+                self.take_in(input)?;
+                Applied::Input
+            }
+        })
+    }
+
+    /// What has no decision to compare.
+    fn take_in(&mut self, event: &Event<'_>) -> Result<(), ReplayError> {
+        match event {
             Event::Install { now, base } => {
                 let timeline = Timeline::build(*base, &self.scheduler);
                 self.gate.install(*now, timeline, self.cost);
                 self.gate.update_cache(self.scheduler.take_cache_changes());
-                Ok(Applied::Input)
             }
-            Event::Cluster { now, view } => {
-                self.gate.set_cluster(*now, *view);
-                Ok(Applied::Input)
-            }
+            Event::Cluster { now, view } => self.gate.set_cluster(*now, *view),
             Event::TenantLimit { tenant, requests } => {
                 self.gate.set_tenant_limit(*tenant, Some(*requests));
-                Ok(Applied::Input)
             }
-            Event::Drain => {
-                self.gate.drain();
-                Ok(Applied::Input)
-            }
+            Event::Drain => self.gate.drain(),
             Event::Enqueue { id, request } => {
                 let whole = || request.as_deref().cloned();
                 let request = self.admitted.remove(id).or_else(whole).ok_or_else(|| {
                     ReplayError::Impossible(format!("request {} was not admitted", id.0))
                 })?;
                 self.scheduler.enqueue(&request);
-                Ok(Applied::Input)
-            }
-            Event::Cancel { id, live } => {
-                let what = || format!("whether request {} was live", id.0);
-                Ok(compare(what, live, &self.scheduler.cancel(*id)))
             }
             Event::Stop(seq) => {
                 self.scheduler.stop(*seq);
-                Ok(Applied::Input)
             }
-            Event::Plan { now, note } => {
-                self.plan = self.scheduler.plan(*now);
-                Ok(compare(|| "plan of a step".into(), note, &PlanNote::of(&self.plan)))
-            }
-            Event::Block { seq, hash } => {
-                self.scheduler.know_block(*seq, *hash);
-                Ok(Applied::Input)
-            }
+            Event::Block { seq, hash } => self.scheduler.know_block(*seq, *hash),
             Event::Complete { now, outcomes } => {
                 let plan = std::mem::take(&mut self.plan);
                 self.scheduler.complete(*now, &plan, &outcomes.all(&plan));
-                Ok(Applied::Input)
             }
             Event::Fail => {
                 let plan = std::mem::take(&mut self.plan);
                 self.scheduler.fail(&plan);
-                Ok(Applied::Input)
             }
             Event::Cost(cost) => {
                 self.cost = *cost;
                 self.scheduler.set_cost(*cost);
-                Ok(Applied::Input)
             }
-            Event::Seal(sums) => {
-                self.gate.carry();
-                let state = State::of(&self.gate, encode(&self.scheduler));
-                Ok(compare(|| "state at the end of the segment".into(), sums, &state.sums()))
-            }
-            Event::Gap(_) | Event::End => Ok(Applied::Input),
+            Event::Gap(_) | Event::End => {}
+            Event::Admit { .. }
+            | Event::RefuseEarly { .. }
+            | Event::Finish { .. }
+            | Event::Cancel { .. }
+            | Event::Plan { .. }
+            | Event::Seal(_) => unreachable!("decisions are compared"),
         }
+        Ok(())
     }
 
     fn admit(

@@ -84,13 +84,13 @@ impl Store {
 
     fn members(&self, now_ms: u64) -> Vec<Member> {
         let live = self.entries.iter().filter(|(_, entry)| entry.expires_ms > now_ms);
-        let member = |(name, entry): (&Box<str>, &Entry)| Member {
+        let members = live.map(|(name, entry)| Member {
             name: name.clone(),
             expires_in_ms: entry.expires_ms - now_ms,
             record: entry.record.clone(),
             leases: entry.leases.clone(),
-        };
-        live.map(member).collect()
+        });
+        members.collect()
     }
 
     /// Everything is lost, as by `FLUSHALL`.

@@ -142,7 +142,7 @@ impl World {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Tick(index) => self.tick(index),
-            Event::Arrives(index, sent, call) => self.arrives(index, sent, *call),
+            Event::Arrives(index, sent, call) => self.arrives(index, sent, &call),
             Event::Answers(index, sent, seq, reply) => {
                 let now = self.micros();
                 let replica = &mut self.replicas[index];
@@ -194,14 +194,14 @@ impl World {
         }
     }
 
-    fn arrives(&mut self, index: usize, sent: Micros, call: Call) {
+    fn arrives(&mut self, index: usize, sent: Micros, call: &Call) {
         if self.now < self.reachable_from {
             return;
         }
         if self.happens(20) {
             self.older = self.store.clone();
         }
-        let reply = self.store.tick(self.now + self.ahead, &call);
+        let reply = self.store.tick(self.now + self.ahead, call);
         self.replicas[index].cut_off |= !reply.stale && !reply.steady;
         if !self.happens(self.troubles.lost) {
             let way = self.way();
