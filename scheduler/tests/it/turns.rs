@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use sluice_scheduler::policy::MAX_PASSES;
 use sluice_scheduler::{Class, Deadline, Micros, Request, SeqId, StepPlan};
 
-use crate::forecasts::{COST, World, cases, forecasts, request};
+use crate::forecasts::{World, cases, forecasts, request};
 
 /// Four interactive sequences and no prefill fill half of it.
 const TPOT: Micros = Micros(20_000);
@@ -54,8 +54,8 @@ impl Watch {
 }
 
 /// By how much forecasts are off, made at each step for everything still to come: the most that it
-/// exceeds an eighth of the time to come, in steps.
-fn worst(slots: u32, shapes: &[(Class, u32, u32)]) -> f64 {
+/// exceeds an eighth of the time to come.
+fn worst(slots: u32, shapes: &[(Class, u32, u32)]) -> Micros {
     let mut world = World::new(2_000, slots);
     let requests: Vec<Request> = (0..)
         .zip(shapes)
@@ -70,13 +70,12 @@ fn worst(slots: u32, shapes: &[(Class, u32, u32)]) -> f64 {
         made.push((end, forecasts(&timeline)));
         world.complete(&plan, end);
     }
-    let mut worst = 0.0_f64;
+    let mut worst = Micros(0);
     for (base, forecasts) in made {
         for (id, (first, last)) in forecasts {
             let (came, ended) = world.came(id);
             let excess = |forecast: Micros, actual: Micros| {
-                let off = forecast.0.abs_diff(actual.0) as f64;
-                (off - actual.minus(base).0 as f64 / 8.0) / TPOT.0 as f64
+                Micros(forecast.0.abs_diff(actual.0)).minus(Micros(actual.minus(base).0 / 8))
             };
             worst = worst.max(excess(last, ended));
             if came > base {
@@ -84,7 +83,6 @@ fn worst(slots: u32, shapes: &[(Class, u32, u32)]) -> f64 {
             }
         }
     }
-    assert!(COST.fixed_ns > 0);
     worst
 }
 
@@ -95,6 +93,6 @@ proptest! {
     #[test]
     fn turns_are_fair_and_foreseen(shapes in shapes(), slots in 4..33u32) {
         let worst = worst(slots, &shapes);
-        prop_assert!(worst <= 2.0 * f64::from(MAX_PASSES), "{worst} steps");
+        prop_assert!(worst.0 <= 2 * u64::from(MAX_PASSES) * TPOT.0, "{worst:?}");
     }
 }
