@@ -22,13 +22,19 @@ fn learnt(class: Class, prompt: u32, max: u32, samples: &[u32]) -> Lengths {
     lengths
 }
 
-/// The median of the samples beyond `generated`.
+/// Between what the median of the samples beyond `generated` lies. How much of the bucket that
+/// `generated` is in counts, a histogram can only guess: all of it, or none.
 fn brute_force(samples: &[u32], generated: u32) -> Option<(u32, u32)> {
-    let mut beyond: Vec<u32> = samples.iter().copied().filter(|&n| n > generated).collect();
-    beyond.sort_unstable();
+    let beside = samples.iter().filter(|&&n| bucket(n) == bucket(generated + 1)).count();
+    let mut above: Vec<u32> =
+        samples.iter().copied().filter(|&n| bucket(n) > bucket(generated + 1)).collect();
+    above.sort_unstable();
     // With few of them the decay decides between neighbours: the middle tenth is accepted.
-    let (n, slack) = (beyond.len(), beyond.len() / 20 + 1);
-    (n >= 4).then(|| (beyond[(n / 2).saturating_sub(slack)], beyond[(n / 2 + slack).min(n - 1)]))
+    let (n, all) = (above.len(), above.len() + beside);
+    let (slack, all_slack) = (n / 20 + 1, all / 20 + 1);
+    let low = (all / 2).saturating_sub(all_slack).checked_sub(beside);
+    let low = low.map_or(generated + 1, |i| above[i]);
+    (n >= 4).then(|| (low, above[(n / 2 + slack).min(n - 1)]))
 }
 
 proptest! {
