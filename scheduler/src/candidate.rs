@@ -11,7 +11,7 @@ use crate::prefix::CachedPrefixes;
 use crate::promise::{Kind, Promise};
 use crate::request::{Request, RequestId, SequenceSpec};
 use crate::rules::{Next, Rules};
-use crate::segments::{Gap, State, StepCost};
+use crate::segments::{State, StepCost, Tempo};
 use crate::sequence::Sequence;
 use crate::time::Micros;
 
@@ -38,6 +38,8 @@ pub(crate) struct Candidate {
     pub(crate) context_tokens: u64,
     /// Blocks at its peak.
     pub(crate) blocks: u32,
+    /// What it asks of its steps, if it is latency work.
+    pub(crate) tempo: Tempo,
 }
 
 impl Candidate {
@@ -89,6 +91,7 @@ impl Candidate {
         let rank = rules.policy.rank(&rules.view, &sequence(0)).unwrap_or(Rank::LAST);
         let sequences = request.sequences.len() as u32;
         let slots = sequences.min(config.slots());
+        let tempo = sequence(0).tempo();
         let mut candidate = Candidate {
             id: request.id,
             kind: Kind { class: request.class, exact, tenant: request.tenant },
@@ -102,6 +105,7 @@ impl Candidate {
             step_ns: 0,
             context_tokens: 0,
             blocks: 0,
+            tempo,
         };
         let mut prompt = None;
         for index in 0..request.sequences.len() {
@@ -148,14 +152,6 @@ impl Candidate {
         (first, first.plus(decode))
     }
 
-    /// The gap promised to it, if it is latency work.
-    pub(crate) fn gap(&self) -> Gap {
-        match self.kind.class {
-            Class::Latency => Gap::new(self.promise.deadline.tpot),
-            Class::Throughput => Gap::default(),
-        }
-    }
-
     /// It would decode by turns if the policy rations.
     pub(crate) fn is_patient(&self) -> bool {
         self.kind.class == Class::Throughput && self.promise.deadline.tpot.is_none()
@@ -163,7 +159,7 @@ impl Candidate {
 
     /// Its prefill as the policy is told of it.
     pub(crate) fn next(&self) -> Next {
-        Next { class: self.kind.class, gap: self.gap(), todo: self.todo, start: 0 }
+        Next { class: self.kind.class, tempo: self.tempo, todo: self.todo, start: 0 }
     }
 
     /// What it adds to the steps that it decodes in.

@@ -69,7 +69,7 @@ impl Delays {
             chunk: short(at.chunk.0).min(LONGEST / prefill_steps.max(1)),
             rest: work - filled,
             work,
-            backlog_end: columns.first_step[at.index..].last().copied(),
+            backlog_end: columns.first_step[at.index..at.index + at.backlog].last().copied(),
             steps: steps(candidate.steps),
             step_cost: candidate.step_cost(),
             queue: short(at.queue_delay.0),

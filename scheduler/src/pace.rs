@@ -31,7 +31,7 @@ impl Timeline {
         }
         let steps = at.decoding_steps();
         let paces = self.segments.states_within(steps).filter_map(|state| {
-            let gap = state.tightest_tpot.tighter(candidate.gap()).micros()?;
+            let gap = state.tempo.tpot.tighter(candidate.tempo.tpot).micros()?;
             rules.policy.step_limit(gap)?;
             let mut step = state.step();
             step.steady.seqs += candidate.slots;

@@ -39,6 +39,9 @@ pub(crate) struct Placement {
     pub(crate) queue_delay: Micros,
     /// How much longer the step gets in which its prefill begins beside the end of another.
     pub(crate) filled: Micros,
+    /// Entries behind it whose prefill fills steps whether it is there or not: not bulk work behind
+    /// latency work, which is held to a pace.
+    pub(crate) backlog: usize,
     /// What a full chunk of its prefill adds to a step.
     pub(crate) chunk: Micros,
     /// Prefill tokens to spare in the step that completes its prefill.
@@ -127,6 +130,11 @@ impl Timeline {
         };
         let time_of = |step| self.segments.time_of(cost, step);
         let decode = time_of(until).minus(time_of(from));
+        // Its own gap bounds what bulk work behind it adds to the steps in which it decodes.
+        let backlog = self.backlog(candidate, index);
+        let only_bulk = backlog == 0 && index < self.entries.len();
+        let paced = only_bulk.then(|| rules.paced(self.segments.time(at), state, candidate));
+        let decode = decode.min(paced.flatten().unwrap_or(decode));
         let carrying = Micros(base.0 * u64::from(fill.carried) / u64::from(budget));
         Placement {
             index,
@@ -140,8 +148,30 @@ impl Timeline {
             waits_for_blocks: slot.blocks,
             queue_delay: candidate.prefill.plus(carrying),
             filled: fill.before,
+            backlog,
             chunk: Micros(fill.own.0 * u64::from(budget) / u64::from(fill.carried.max(1))),
             leftover: fill.leftover,
+        }
+    }
+
+    /// Where latency work was promised a gap, no prefill makes a step longer than that, so what is
+    /// behind fills steps however it is paced.
+    fn for_harm(&self, candidate: &Candidate, at: &Placement) -> Placement {
+        let backlog = match candidate.tempo.tpot.micros() {
+            Some(_) => self.entries.len() - at.index,
+            None => at.backlog,
+        };
+        Placement { backlog, ..*at }
+    }
+
+    /// Entries from `index` on that fill steps whether `candidate` is there or not.
+    fn backlog(&self, candidate: &Candidate, index: usize) -> usize {
+        let behind = &self.entries[index..];
+        match candidate.kind.class {
+            Class::Latency => {
+                behind.iter().take_while(|entry| entry.kind.class == Class::Latency).count()
+            }
+            Class::Throughput => behind.len(),
         }
     }
 
@@ -222,12 +252,15 @@ impl Timeline {
 
     /// Whether a promise would break by `candidate`, placed at `at`, and by `more` work beside it.
     pub(crate) fn harms(&self, candidate: &Candidate, at: &Placement, more: Micros) -> bool {
-        Delays::new(&self.columns, candidate, at).harm(&self.columns, more)
+        Delays::new(&self.columns, candidate, &self.for_harm(candidate, at))
+            .harm(&self.columns, more)
     }
 
     /// Entries whose promises `candidate` would break: see [`Timeline::harms`].
     pub(crate) fn broken(&self, candidate: &Candidate, at: &Placement, more: Micros) -> Vec<usize> {
-        Delays::new(&self.columns, candidate, at).broken(&self.columns, more).collect()
+        Delays::new(&self.columns, candidate, &self.for_harm(candidate, at))
+            .broken(&self.columns, more)
+            .collect()
     }
 
     /// Where a candidate that borrows stands: in the round of the one of its tenant that goes
@@ -269,7 +302,7 @@ impl Timeline {
                 slots: candidate.slots,
                 blocks: candidate.blocks,
                 context_tokens: candidate.context_tokens,
-                tightest_tpot: candidate.gap(),
+                tempo: candidate.tempo,
                 prefill: candidate.prefill,
                 step_cost: candidate.step_cost(),
             },

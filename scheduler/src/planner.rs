@@ -16,6 +16,7 @@ use crate::policy::{Change, Decoding, Rank, StepState};
 use crate::request::{RequestId, SeqId};
 use crate::room::{Held, Room};
 use crate::scheduler::Scheduler;
+use crate::segments::{Gap, Tempo};
 use crate::sequence::Sequence;
 use crate::time::Micros;
 
@@ -49,8 +50,9 @@ impl Scheduler {
     /// The next step. Never called while one is in flight.
     pub fn plan(&mut self, now: Micros) -> StepPlan {
         let mut plan = StepPlan { expired: self.order_waiting(now), ..StepPlan::default() };
-        let room = Room::new(&self.config, &*self.policy);
         let held = self.held();
+        self.wanted.follow(&held, self.config.slots());
+        let room = Room::new(&self.config, &*self.policy, self.wanted);
         let prefills = self.running_prefills(now);
         let state = self.demand(now, &room, &held, &prefills);
         let turns = state.bounded(self.policy.turns(&self.view(now), &state));
@@ -127,22 +129,23 @@ impl Scheduler {
 
     /// What the policy is told of the step to come.
     fn demand(&self, now: Micros, room: &Room, held: &Held, prefills: &[Place]) -> StepState {
-        let mut state = StepState::default();
+        let bulk = held.inside[Class::Throughput.index()] > 0;
+        let mut state = StepState { bulk, ..StepState::default() };
         let full = self.config.max_num_batched_tokens;
         let free = Class::ALL.map(|class| room.free_slots(class, held));
         let latency = |seq: &&Sequence| seq.class == Class::Latency;
         let begun = self.running.iter().filter(|seq| seq.pending() > 1).filter(latency);
         let starting = self.waiting.iter().rev().filter(latency);
         for seq in begun.chain(starting.take(free[Class::Latency.index()] as usize)) {
-            state.add_latency_prefill(seq.tpot.micros(), seq.to_compute());
+            state.add_latency_prefill(seq.tempo(), seq.to_compute());
             if state.latency_prefill >= full {
                 break;
             }
         }
         for seq in self.running.iter().filter(|seq| seq.pending() == 1).filter(latency) {
-            state.tighten(seq.tpot.micros());
+            state.tighten(seq.tempo());
         }
-        let pace = state.tightest_tpot.unwrap_or_default();
+        let pace = state.tightest_pace.unwrap_or_default();
         for seq in self.running.iter().filter(|seq| seq.pending() == 1) {
             let patient = seq.can_wait(now, &self.cost, pace);
             let of = if patient { &mut state.patient } else { &mut state.steady };
@@ -168,7 +171,7 @@ impl Scheduler {
         if turns >= state.patient.seqs {
             return Vec::new();
         }
-        let pace = state.tightest_tpot.unwrap_or_default();
+        let pace = state.tightest_pace.unwrap_or_default();
         let mut patient: Vec<_> = (0..)
             .zip(&self.running)
             .filter(|(_, seq)| seq.pending() == 1 && seq.can_wait(now, &self.cost, pace))
@@ -290,15 +293,17 @@ impl Scheduler {
 }
 
 impl StepState {
-    /// Latency work, promised `tpot`, has `tokens` to prefill.
-    pub(crate) fn add_latency_prefill(&mut self, tpot: Option<Micros>, tokens: u32) {
+    /// Latency work has `tokens` to prefill.
+    pub(crate) fn add_latency_prefill(&mut self, tempo: Tempo, tokens: u32) {
         self.latency_prefill = self.latency_prefill.saturating_add(tokens);
-        self.tighten(tpot);
+        self.tighten(tempo);
     }
 
-    /// Latency work is inside that was promised `tpot`.
-    pub(crate) fn tighten(&mut self, tpot: Option<Micros>) {
-        self.tightest_tpot = self.tightest_tpot.into_iter().chain(tpot).min();
+    /// Latency work is inside.
+    pub(crate) fn tighten(&mut self, tempo: Tempo) {
+        let tighter = |a: Option<Micros>, b: Gap| a.into_iter().chain(b.micros()).min();
+        self.tightest_tpot = tighter(self.tightest_tpot, tempo.tpot);
+        self.tightest_pace = tighter(self.tightest_pace, tempo.pace);
     }
 }
 

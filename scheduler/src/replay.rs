@@ -21,15 +21,15 @@ use crate::columns::within_horizon;
 use crate::delays::steps;
 use crate::queues::Queues;
 use crate::rules::Rules;
-use crate::segments::{Gap, Segment, Segments, State, TURN};
+use crate::segments::{Gap, Segment, Segments, State, TURN, Tempo};
 use crate::time::Micros;
 
 /// A sequence as the replay sees it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Item {
     pub(crate) class: Class,
-    /// The gap promised to it, if it is latency work.
-    pub(crate) gap: Gap,
+    /// What it asks of its steps, if it is latency work.
+    pub(crate) tempo: Tempo,
     /// It decodes by turns if the policy rations.
     pub(crate) patient: bool,
     /// It runs: it has its slot and its blocks.
@@ -89,8 +89,8 @@ pub(crate) struct Replay<'a> {
     /// When decoding items finish, above the item's number: steps, and turns of the patient ones.
     finishing: BinaryHeap<Reverse<(u64, u32)>>,
     turning: BinaryHeap<Reverse<(u64, u32)>>,
-    /// Promised gaps of decoding latency work, with their counts.
-    gaps: BTreeMap<Micros, u32>,
+    /// Of decoding latency work.
+    tempos: Tempos,
     fates: Vec<Fate>,
     segments: Segments,
 }
@@ -121,7 +121,7 @@ impl<'a> Replay<'a> {
             begins: items[..decoding].iter().any(|item| item.begins),
             finishing: BinaryHeap::with_capacity(slots),
             turning: BinaryHeap::new(),
-            gaps: BTreeMap::new(),
+            tempos: Tempos::default(),
             fates: alloc::vec![Fate::default(); items.len()],
             segments: Segments::with_capacity(2 * items.len().min(256) + 1),
         };
@@ -307,10 +307,8 @@ impl<'a> Replay<'a> {
         let finish = u64::from(self.now.step + item.decode_steps());
         self.finishing.push(Reverse((finish, i as u32)));
         state.steady.add(item.decode_context());
-        if let Some(tpot) = item.gap.micros() {
-            *self.gaps.entry(tpot).or_default() += 1;
-            state.tightest_tpot = state.tightest_tpot.tighter(item.gap);
-        }
+        self.tempos.add(item.tempo);
+        state.tempo = state.tempo.tighter(item.tempo);
     }
 
     /// Ends the items whose last token has come.
@@ -331,15 +329,8 @@ impl<'a> Replay<'a> {
             let context = self.end(i as usize);
             let state = &mut self.now.state;
             state.steady.remove(context);
-            let gap = self.items[i as usize].gap;
-            if let Some(tpot) = gap.micros() {
-                let count = self.gaps.get_mut(&tpot).expect("counted when it began to decode");
-                *count -= 1;
-                if *count == 0 {
-                    self.gaps.remove(&tpot);
-                    state.tightest_tpot = Gap::new(self.gaps.keys().next().copied());
-                }
-            }
+            self.tempos.remove(self.items[i as usize].tempo);
+            state.tempo = self.tempos.tightest();
         }
     }
 
@@ -352,6 +343,42 @@ impl<'a> Replay<'a> {
         state.held.end(item.class, item.blocks);
         state.used_blocks = state.used_blocks.saturating_sub(item.blocks);
         item.decode_context() + u64::from(item.decode_steps())
+    }
+}
+
+/// What decoding latency work asks of its steps, with counts.
+#[derive(Default)]
+struct Tempos {
+    tpots: BTreeMap<Micros, u32>,
+    paces: BTreeMap<Micros, u32>,
+}
+
+impl Tempos {
+    fn each(&mut self, tempo: Tempo, change: impl Fn(&mut BTreeMap<Micros, u32>, Micros)) {
+        for (counts, gap) in [(&mut self.tpots, tempo.tpot), (&mut self.paces, tempo.pace)] {
+            if let Some(gap) = gap.micros() {
+                change(counts, gap);
+            }
+        }
+    }
+
+    fn add(&mut self, tempo: Tempo) {
+        self.each(tempo, |counts, gap| *counts.entry(gap).or_default() += 1);
+    }
+
+    fn remove(&mut self, tempo: Tempo) {
+        self.each(tempo, |counts, gap| {
+            let count = counts.get_mut(&gap).expect("counted when it began to decode");
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&gap);
+            }
+        });
+    }
+
+    fn tightest(&self) -> Tempo {
+        let first = |counts: &BTreeMap<Micros, u32>| Gap::new(counts.keys().next().copied());
+        Tempo { tpot: first(&self.tpots), pace: first(&self.paces) }
     }
 }
 

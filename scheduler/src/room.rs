@@ -42,6 +42,36 @@ impl Held {
     }
 }
 
+/// What latency work used lately, and some more: bulk work leaves it free, because what is free
+/// only when a bulk request ends is free too late. In parts of 1,024.
+#[derive(Clone, Copy, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub(crate) struct Wanted {
+    slots: u64,
+    blocks: u64,
+}
+
+impl Wanted {
+    /// A step is planned while the classes hold this: up at once, down by a 1,024th.
+    pub(crate) fn follow(&mut self, held: &Held, slots: u32) {
+        let latency = Class::Latency.index();
+        let follow = |wanted: &mut u64, used: u32| {
+            let used = u64::from(used) * 1_024;
+            *wanted = (*wanted - *wanted / 1_024).max(used + used / 4);
+        };
+        follow(&mut self.slots, held.inside[latency].min(slots));
+        follow(&mut self.blocks, held.blocks[latency]);
+    }
+
+    const fn slots(self) -> u32 {
+        (self.slots / 1_024) as u32
+    }
+
+    const fn blocks(self) -> u32 {
+        (self.blocks / 1_024) as u32
+    }
+}
+
 /// The limits of both classes, as the configuration says or else the policy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
@@ -49,10 +79,15 @@ pub(crate) struct Room {
     most_running: [u32; 2],
     slots_kept: [u32; 2],
     most_blocks: [u32; 2],
+    wanted: [u32; 2],
 }
 
 impl Room {
-    pub(crate) fn new(config: &SchedulerConfig, policy: &dyn SchedulerPolicy) -> Room {
+    pub(crate) fn new(
+        config: &SchedulerConfig,
+        policy: &dyn SchedulerPolicy,
+        wanted: Wanted,
+    ) -> Room {
         let slots = config.slots();
         let kept = Class::ALL.map(|class| policy.keeps(config, class));
         let settings = |class: Class| config.classes.get(class);
@@ -68,8 +103,15 @@ impl Room {
                 .map(|class| settings(class).slots_kept.unwrap_or(kept[class.index()].slots)),
             most_blocks: Class::ALL.map(|class| {
                 let rest = || config.num_blocks.saturating_sub(kept[class.other().index()].blocks);
-                settings(class).kv_permille.map_or_else(rest, share)
+                let most = settings(class).kv_permille.map_or_else(rest, share);
+                match class {
+                    Class::Latency => most,
+                    Class::Throughput => {
+                        most.min(config.num_blocks.saturating_sub(wanted.blocks()))
+                    }
+                }
             }),
+            wanted: [wanted.slots(), 0],
         }
     }
 
@@ -78,7 +120,8 @@ impl Room {
     pub(crate) fn free_slots(&self, class: Class, held: &Held) -> u32 {
         let (own, other) = (class.index(), class.other().index());
         let binds = held.inside[other] > 0 && held.running[own] > 0;
-        let kept = if binds { self.slots_kept[other] } else { 0 };
+        let wanted = self.wanted[other].saturating_sub(held.running[other]);
+        let kept = if binds { self.slots_kept[other].max(wanted) } else { 0 };
         let free = self.slots.saturating_sub(held.running()).saturating_sub(kept);
         free.min(self.most_running[own].saturating_sub(held.running[own]))
     }

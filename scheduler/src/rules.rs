@@ -1,12 +1,14 @@
 //! What decides the shape of steps to come: the scheduler's limits, cost model and policy.
 
+use crate::candidate::Candidate;
 use crate::class::Class;
-use crate::policy::{SchedulerPolicy, StepState, View};
+use crate::cost::StepLoad;
+use crate::policy::{Decoding, SchedulerPolicy, StepState, View};
 use crate::queues::Queues;
 use crate::replay::Item;
 use crate::request::Deadline;
-use crate::room::Room;
-use crate::segments::{Gap, Segment, State};
+use crate::room::{Room, Wanted};
+use crate::segments::{Segment, State, Tempo};
 use crate::time::Micros;
 
 /// The same rules for the replay and for the candidates of the gate.
@@ -21,15 +23,19 @@ pub(crate) struct Rules<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Next {
     pub(crate) class: Class,
-    pub(crate) gap: Gap,
+    pub(crate) tempo: Tempo,
     /// Tokens still to compute, from this position on.
     pub(crate) todo: u32,
     pub(crate) start: u32,
 }
 
 impl<'a> Rules<'a> {
-    pub(crate) fn new(view: View<'a>, policy: &'a dyn SchedulerPolicy) -> Rules<'a> {
-        Rules { view, policy, room: Room::new(view.config, policy) }
+    pub(crate) fn new(
+        view: View<'a>,
+        policy: &'a dyn SchedulerPolicy,
+        wanted: Wanted,
+    ) -> Rules<'a> {
+        Rules { view, policy, room: Room::new(view.config, policy, wanted) }
     }
 
     /// Turns of patient sequences in a step like those from `now` on, in which nobody prefills.
@@ -61,9 +67,33 @@ impl<'a> Rules<'a> {
         step.prefills = true;
         step.prefill_start = next.start;
         if next.class == Class::Latency {
-            step.add_latency_prefill(next.gap.micros(), next.todo);
+            step.add_latency_prefill(next.tempo, next.todo);
         }
         self.answer(time, state, &step)
+    }
+
+    /// How long it would take at most to decode beside those of `state`, for a candidate whose gap
+    /// bounds the steps.
+    pub(crate) fn paced(
+        &self,
+        time: Micros,
+        state: &State,
+        candidate: &Candidate,
+    ) -> Option<Micros> {
+        if candidate.tempo == Tempo::default() {
+            return None;
+        }
+        // Those that bound the steps now may end before it does.
+        let mut step = State { tempo: candidate.tempo, ..*state }.step();
+        step.prefills = true;
+        step.steady.seqs += candidate.slots;
+        step.steady.context_tokens += candidate.context_tokens;
+        let (turns, tokens) = self.answer(time, state, &step);
+        let Decoding { seqs: decode_seqs, context_tokens } = step.decoding(turns);
+        let mut load = StepLoad { decode_seqs, context_tokens, ..StepLoad::default() };
+        load.add_chunk(0, tokens);
+        let each = self.view.cost.step(&load);
+        Some(Micros(each.0.saturating_mul(candidate.steps.into())))
     }
 
     /// What the policy leaves for prefill, at least a token, and the turns beside it.
@@ -84,7 +114,7 @@ impl<'a> Rules<'a> {
         let free = Class::ALL.map(|class| self.room.free_slots(class, &state.held));
         let full = self.view.config.max_num_batched_tokens;
         for (item, left) in queues.latency(items, free[Class::Latency.index()]) {
-            step.add_latency_prefill(item.gap.micros(), left);
+            step.add_latency_prefill(item.tempo, left);
             if step.latency_prefill >= full {
                 break;
             }

@@ -21,6 +21,7 @@ use crate::plan::{Chunk, Event, SeqOutcome, StepPlan};
 use crate::policy::{Change, Rank, SchedulerPolicy, View};
 use crate::prefix::{BlockHash, CacheChanges, Chain};
 use crate::request::{FinishReason, Request, RequestId, SeqId, Terminal};
+use crate::room::Wanted;
 use crate::sequence::Sequence;
 use crate::tenants::{Service, TenantTable};
 use crate::time::Micros;
@@ -120,6 +121,8 @@ pub struct Scheduler {
     pub(crate) lengths: Lengths,
     pub(crate) service: Service,
     pub(crate) preemptions: u64,
+    /// What is kept for latency work.
+    pub(crate) wanted: Wanted,
 }
 
 impl Scheduler {
@@ -146,6 +149,7 @@ impl Scheduler {
             lengths: Lengths::default(),
             service: Service::default(),
             preemptions: 0,
+            wanted: Wanted::default(),
         }
     }
 

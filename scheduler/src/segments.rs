@@ -35,8 +35,8 @@ pub(crate) struct State {
     pub(crate) steady: Decoding,
     pub(crate) patient: Decoding,
     pub(crate) used_blocks: u32,
-    /// The tightest gap promised to decoding latency work.
-    pub(crate) tightest_tpot: Gap,
+    /// The tightest of decoding latency work.
+    pub(crate) tempo: Tempo,
     pub(crate) held: Held,
 }
 
@@ -49,7 +49,9 @@ impl State {
         StepState {
             steady: self.steady,
             patient: self.patient,
-            tightest_tpot: self.tightest_tpot.micros(),
+            tightest_tpot: self.tempo.tpot.micros(),
+            tightest_pace: self.tempo.pace.micros(),
+            bulk: self.held.inside[Class::Throughput.index()] > 0,
             ..StepState::default()
         }
     }
@@ -92,6 +94,22 @@ impl Gap {
     }
 }
 
+/// What latency work asks of the steps that it is in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub(crate) struct Tempo {
+    /// The gap that it was promised: no step shall be longer.
+    pub(crate) tpot: Gap,
+    /// The gap that its targets leave: bulk work shall not make a step longer.
+    pub(crate) pace: Gap,
+}
+
+impl Tempo {
+    pub(crate) fn tighter(self, other: Tempo) -> Tempo {
+        Tempo { tpot: self.tpot.tighter(other.tpot), pace: self.pace.tighter(other.pace) }
+    }
+}
+
 /// What an inserted request does to the steps from `start` to `finish`, in which it runs, and from
 /// `first`, from which it decodes. Steps are numbered as before the insertion.
 #[derive(Clone, Copy, Debug)]
@@ -106,7 +124,7 @@ pub(crate) struct Load {
     pub(crate) slots: u32,
     pub(crate) blocks: u32,
     pub(crate) context_tokens: u64,
-    pub(crate) tightest_tpot: Gap,
+    pub(crate) tempo: Tempo,
     pub(crate) prefill: Micros,
     pub(crate) step_cost: StepCost,
 }
@@ -282,7 +300,7 @@ impl Segments {
             let of = if load.patient { &mut state.patient } else { &mut state.steady };
             of.seqs += load.slots;
             of.context_tokens += load.context_tokens;
-            state.tightest_tpot = state.tightest_tpot.tighter(load.tightest_tpot);
+            state.tempo = state.tempo.tighter(load.tempo);
         }
         for (time, step) in self.times[first..].iter_mut().zip(&self.steps[first..]) {
             let decoded = (step - load.first).min(load.steps);

@@ -6,12 +6,18 @@ use crate::plan::Chunk;
 use crate::planner::Place;
 use crate::policy::{MAX_PASSES, Rank};
 use crate::request::{Deadline, OutputLength, Request, SeqId};
-use crate::segments::Gap;
+use crate::segments::{Gap, Tempo};
 use crate::tenants::TenantId;
 use crate::time::{MaybeMicros, Micros};
 
 /// After this many preemptions a sequence is never a victim again.
 pub const MAX_PREEMPTIONS: u8 = 3;
+
+/// The part of a promised gap that bulk work may fill, per mille: the gate adds a margin to it.
+const PACE_PERMILLE: u64 = 800;
+
+/// The part of the time until a last token is due that is left to decoding, per mille.
+const DECODING_PERMILLE: u64 = 400;
 
 /// One sequence that was admitted and has not ended. It *waits* while it holds no slot and no
 /// blocks, and *runs* otherwise. Thousands wait, so it is small.
@@ -209,6 +215,22 @@ impl Sequence {
             let paced = now.plus(Micros(pace.0.saturating_mul(u64::from(left) + 1)));
             paced <= due || soonest > due
         })
+    }
+
+    /// What it asks of its steps, if it is latency work. Where only the last token is due, decoding
+    /// has a part of the time until then, because it has to wait and to prefill as well.
+    pub(crate) fn tempo(&self) -> Tempo {
+        if self.class == Class::Throughput {
+            return Tempo::default();
+        }
+        let tpot = self.tpot;
+        let Some(due) = self.last_due.get().filter(|_| tpot == Gap::default()) else {
+            let part = |gap: Micros| Micros(gap.0.saturating_mul(PACE_PERMILLE) / 1_000);
+            return Tempo { tpot, pace: Gap::new(tpot.micros().map(part)) };
+        };
+        let tokens = u64::from(self.generated + self.remaining());
+        let decoding = due.minus(self.arrival).0.saturating_mul(DECODING_PERMILLE) / 1_000;
+        Tempo { tpot, pace: Gap::new(Some(Micros(decoding / tokens))) }
     }
 
     /// Its blocks are gone: everything known has to be computed again.

@@ -16,9 +16,10 @@ use crate::policy::Rank;
 use crate::promise::{Kind, Limits, Margins, Promise};
 use crate::replay::{Fate, Item, Replay};
 use crate::request::RequestId;
+use crate::room::Wanted;
 use crate::rules::Rules;
 use crate::scheduler::Scheduler;
-use crate::segments::{Gap, Segments};
+use crate::segments::Segments;
 use crate::sequence::Sequence;
 use crate::tenants::Service;
 use crate::time::{MaybeMicros, Micros};
@@ -62,6 +63,8 @@ pub struct Timeline {
     /// Requests whose last tokens the step in flight brings, in order.
     leaving: Vec<RequestId>,
     waiting: [u32; 2],
+    /// What the scheduler kept for latency work when it was built.
+    pub(crate) wanted: Wanted,
     /// What the scheduler's policy has counted.
     pub(crate) counts: Vec<u64>,
     /// Blocks in use when it was built.
@@ -90,6 +93,7 @@ impl Timeline {
             by_id: Vec::new(),
             leaving: Vec::new(),
             waiting: [0; 2],
+            wanted: Wanted::default(),
             counts: Vec::new(),
             held_blocks: 0,
             service: Service::default(),
@@ -109,13 +113,14 @@ impl Timeline {
         line.counts = scheduler.policy.state();
         line.held_blocks = scheduler.kv.num_blocks() - scheduler.kv.num_free();
         let used = (line.held_blocks + scheduler.committed_blocks()).saturating_sub(found.freed);
-        let rules = Rules::new(scheduler.view(base), &*scheduler.policy);
+        let rules = Rules::new(scheduler.view(base), &*scheduler.policy, scheduler.wanted);
         let replay = Replay::new(rules, &found.items, line.decoding, used);
         let (fates, segments) = replay.run();
         line.segments = segments;
         for (promise, entry) in found.promises.iter_mut().zip(&line.entries) {
             promise.deadline = rules.unguarded(entry.kind.class, promise.deadline);
         }
+        line.wanted = scheduler.wanted;
         line.take_fates(&fates, &found.promises);
         line.by_id = in_order_of_request(&line.entries);
         line.service.clone_from(&scheduler.service);
@@ -386,12 +391,12 @@ fn rank(scheduler: &Scheduler, seq: &Sequence, now: Micros) -> Rank {
 
 /// What `seq` looks like to the replay when the first `done` tokens are in the cache.
 fn item(seq: &Sequence, done: u32, blocks: u32) -> Item {
-    let gap = if seq.class == Class::Latency { seq.tpot } else { Gap::default() };
+    let tempo = seq.tempo();
     let todo = seq.known() - done;
     let remaining = seq.remaining();
     Item {
         class: seq.class,
-        gap,
+        tempo,
         patient: seq.is_patient(),
         running: false,
         done,

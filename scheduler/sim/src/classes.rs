@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use scheduler::{AdmissionMode, Class, IsolationConfig, KindConfig, TenantId};
+use scheduler::{AdmissionMode, Class, IsolationConfig, KindConfig, Rule, TenantId};
 
 use crate::driver::Setup;
 use crate::experiment::{Effort, capacity};
@@ -51,11 +51,12 @@ pub fn variants() -> Vec<Variant> {
     let open = |name, policy| Variant { name, policy, open: true, isolation: NOTHING };
     vec![
         open("first come, first served", "fcfs"),
-        open("latency class first, nobody refused", "deadline"),
-        variant("gate, no room, no displacement", NOTHING),
-        variant("gate with displacement", IsolationConfig { latency_share_permille: 0, ..all }),
-        variant("gate with room", IsolationConfig { displacement_permille: 0, ..all }),
-        variant("gate with both", all),
+        open("earliest deadline first", "edf"),
+        Variant { policy: "edf", ..variant("gate over edf: deadlines alone", NOTHING) },
+        variant("gate, steps and slots by class", NOTHING),
+        variant("and displacement", IsolationConfig { latency_share_permille: 0, ..all }),
+        variant("and expected work", IsolationConfig { displacement_permille: 0, ..all }),
+        variant("all", all),
     ]
 }
 
@@ -151,6 +152,7 @@ pub fn print(
                 mean(scores, |both| both.throughput.attainment).to_string(),
                 mean(scores, |both| both.throughput.kept).to_string(),
                 format!("{:.3}", mean(scores, |both| both.throughput.displaced).mean),
+                rules(scores),
                 format!(
                     "{:.0}",
                     mean(scores, |both| both.latency.goodput + both.throughput.goodput).mean
@@ -165,7 +167,7 @@ pub fn print(
     writeln!(out, "{table}")
 }
 
-const HEAD: [&str; 10] = [
+const HEAD: [&str; 11] = [
     "workload",
     "SLO",
     "rules",
@@ -175,6 +177,7 @@ const HEAD: [&str; 10] = [
     "bulk in time",
     "bulk kept",
     "displaced",
+    "latency refused: own harm kind",
     "tok/s in time",
 ];
 
@@ -204,4 +207,13 @@ pub fn cases(workloads: &[String], latency: &[Target], throughput: &[Target]) ->
 
 fn mean(scores: &[Both], of: impl Fn(&Both) -> f64) -> Mean {
     Mean::of(scores.iter().map(of))
+}
+
+/// Shares of latency work refused by the rules for forecasts.
+fn rules(scores: &[Both]) -> String {
+    let of = |rule: Rule| {
+        let place = Rule::ALL.iter().position(|one| *one == rule).unwrap_or(0);
+        format!("{:.2}", mean(scores, |both| both.latency.by_rule[place]).mean)
+    };
+    [Rule::Own, Rule::Harm, Rule::Kind].map(of).join(" ")
 }

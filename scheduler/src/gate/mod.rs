@@ -267,7 +267,7 @@ impl Gate {
 
     fn rules(&self, now: Micros) -> Rules<'_> {
         let view = View { now, config: &self.config.scheduler, cost: &self.cost };
-        Rules::new(view, &*self.policy)
+        Rules::new(view, &*self.policy, self.timeline.wanted)
     }
 
     /// What an admission policy sees of those that are inside.
@@ -328,7 +328,7 @@ impl Gate {
     fn insert(&mut self, now: Micros, candidate: &Candidate, at: &Placement, slot: u32) {
         let margins = self.all_margins();
         let view = View { now, config: &self.config.scheduler, cost: &self.cost };
-        let rules = Rules::new(view, &*self.policy);
+        let rules = Rules::new(view, &*self.policy, self.timeline.wanted);
         self.timeline.insert(&rules, candidate, at, &margins, slot);
     }
 

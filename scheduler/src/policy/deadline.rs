@@ -74,28 +74,33 @@ impl SchedulerPolicy for DeadlinePolicy {
     /// While latency work is inside, its gap bounds the step. What its own tokens leave of that is
     /// for bulk work that decodes; what does not fit waits for its turn.
     fn turns(&self, view: &View<'_>, state: &StepState) -> u32 {
-        let (Some(tpot), Decoding { seqs: patient @ 1.., context_tokens }) =
-            (state.tightest_tpot, state.patient)
+        let (Some(pace), Decoding { seqs: patient @ 1.., context_tokens }) =
+            (state.tightest_pace, state.patient)
         else {
             return state.patient.seqs;
         };
         let least = if state.prefills { MIN_CHUNK } else { 0 };
         let prefill = view.cost.prefill_work(state.prefill_start, state.latency_prefill.max(least));
         let steady = view.cost.decode(state.steady.seqs, state.steady.context_tokens, 1);
-        let room = step_limit(tpot).minus(steady).minus(prefill);
+        let room = step_limit(pace).minus(steady).minus(prefill);
         let each = view.cost.decode_work_ns(context_tokens / u64::from(patient)).max(1);
         u32::try_from(room.0.saturating_mul(1_000) / each).unwrap_or(patient).min(patient)
     }
 
-    /// The prefill chunk is what fits beside those that decode into the gap of latency work.
+    /// The prefill chunk is what fits beside those that decode into the gap promised to latency
+    /// work. Bulk work has what its pace leaves besides its own chunks.
     fn token_budget(&self, view: &View<'_>, state: &StepState, decoding: &Decoding) -> u32 {
         let full = view.config.max_num_batched_tokens;
-        let Some(tpot) = state.tightest_tpot else { return full };
         let room = full.saturating_sub(decoding.seqs);
         let decode = view.cost.decode(decoding.seqs, decoding.context_tokens, 1);
-        let time = step_limit(tpot).minus(decode);
-        let chunk = view.cost.chunk_within(time, state.prefill_start, room).max(MIN_CHUNK);
-        decoding.seqs + chunk.min(room)
+        let within = |gap: Option<Micros>, least: u32| {
+            let Some(gap) = gap else { return room };
+            let time = step_limit(gap).minus(decode);
+            view.cost.chunk_within(time, state.prefill_start, room).max(least)
+        };
+        let pace = state.tightest_pace.filter(|_| state.bulk);
+        let paced = within(pace, 0).max(state.latency_prefill);
+        decoding.seqs + within(state.tightest_tpot, MIN_CHUNK).min(paced).min(room)
     }
 
     fn step_limit(&self, tpot: Micros) -> Option<Micros> {

@@ -166,6 +166,11 @@ pub struct StepState {
     pub patient: Decoding,
     /// The tightest gap promised to latency work that decodes or has tokens to prefill.
     pub tightest_tpot: Option<Micros>,
+    /// The tightest gap that the targets of such latency work leave, whether promised or not: bulk
+    /// work should not make a step longer.
+    pub tightest_pace: Option<Micros>,
+    /// Bulk work is inside, running or waiting.
+    pub bulk: bool,
     /// Somebody has tokens to prefill.
     pub prefills: bool,
     /// Position at which the first prefill chunk begins.

@@ -7,5 +7,6 @@ mod demand;
 mod forecasts;
 mod invariants;
 mod prefix;
+mod isolation;
 mod promises;
 mod tenants;
