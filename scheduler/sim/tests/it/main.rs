@@ -6,7 +6,7 @@ mod coverage;
 mod demand;
 mod forecasts;
 mod invariants;
-mod prefix;
 mod isolation;
+mod prefix;
 mod promises;
 mod tenants;
