@@ -9,7 +9,7 @@ use std::time::Duration;
 use models::RunnerLimits;
 use proptest::prelude::*;
 use scheduler::cluster::{ClusterView, Room};
-use scheduler::{AdmissionMode, Class, Deadline, Micros, TenantId, policy};
+use scheduler::{Admission, AdmissionMode, Class, Deadline, Micros, TenantId, policy};
 use tempfile::TempDir;
 
 use super::replay::Applied;
@@ -249,10 +249,10 @@ fn a_changed_input_leads_to_other_decisions() {
     let folder = tempfile::tempdir().expect("a folder");
     let (opening, mut events) = events(&record(&folder, 100));
     let first = events.iter_mut().find_map(|event| match event {
-        Event::Admit { request, .. } => Some(request.to_mut()),
+        Event::Admit { request, decision: Admission::Admit(_), .. } => Some(request.to_mut()),
         _ => None,
     });
-    first.expect("somebody came").sequences[0].prompt_tokens += 30;
+    first.expect("somebody was let in").sequences[0].prompt_tokens += 30;
     assert!(replay(&opening, &events).1.is_some());
     let other = Opening { policy: "fcfs".into(), ..opening };
     assert!(replay(&other, &events).1.is_some(), "another policy decides otherwise");

@@ -18,6 +18,9 @@ use crate::*;
 
 const BLOCK: usize = 32;
 
+/// Turns of each conversation; the longest one just fits the context.
+const TURNS: u32 = 4;
+
 /// So few that blocks are given up and sequences preempted.
 const NUM_BLOCKS: u32 = 20;
 
@@ -92,7 +95,7 @@ async fn read(mut stream: TokenStream, n: usize) -> (Said, u32) {
 
 /// What somebody says in turn `turn` of conversation `who`.
 fn words(who: u32, turn: u32) -> impl Iterator<Item = u32> {
-    (0..7 + who * 3 + turn).map(move |i| (i * 31 + who * 17 + turn * 5) % 250)
+    (0..11 + who * 6 + turn).map(move |i| (i * 31 + who * 17 + turn * 5) % 250)
 }
 
 /// Five conversations of four turns, all at once turn by turn. They begin alike, and each turn
@@ -102,7 +105,7 @@ fn converse(engine: &Handle) -> (Vec<Said>, Vec<Vec<u32>>, u32) {
     let system: Vec<u32> = (0..40).map(|i| i * 13 % 250).collect();
     let mut texts = vec![system; 5];
     let (mut all, mut prompts, mut cached) = (Vec::new(), Vec::new(), 0);
-    for turn in 0..4 {
+    for turn in 0..TURNS {
         let mut streams = Vec::new();
         for (who, text) in (0..).zip(&mut texts) {
             text.extend(words(who, turn));

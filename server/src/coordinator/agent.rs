@@ -130,7 +130,10 @@ impl Agent {
         if reply.stale {
             return;
         }
-        if self.epoch != reply.epoch || !reply.steady {
+        // After silence others may come back later than this one: their units are not free.
+        let life = self.pace().life;
+        let silent = self.roster.age(now).is_none_or(|age| age.0 > life.0 / 2);
+        if self.epoch != reply.epoch || !reply.steady || silent {
             self.quarantine(now);
         }
         self.epoch = reply.epoch;
