@@ -8,8 +8,9 @@ import re
 import sys
 
 COLUMNS = [
-    "lengths and SLO", "admission", "arrivals", "load", "offered", "met / offered", "met / admitted",
-    "goodput tok/s", "E2E, carried", "TTFT, carried", "E2E, at admission", "TTFT, at admission",
+    "lengths and SLO", "admission", "arrivals", "load",
+    "offered", "met / offered", "met / admitted", "goodput tok/s",
+    "E2E, carried", "TTFT, carried", "E2E, at admission", "TTFT, at admission",
     "margin", "coverage",
 ]
 SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$")

@@ -154,9 +154,10 @@ async fn a_request_that_outlives_every_entry_stays_counted() {
     let args = ["--runner", "simulated", "--slo-tpot", "none", "--coordinator", &redis.url()];
     let args =
         [&args[..], &["--coordinator-cluster", "long", "--coordinator-prefix", "p:"]].concat();
+    let args = [&args[..], &["--max-model-len", "8192"]].concat();
     let server = Server::configured(COST, &args);
     until(&server, UP, &[], 1.0).await;
-    let endless = json!({"prompt": "x", "max_tokens": 30_000, "ignore_eos": true, "stream": true});
+    let endless = json!({"prompt": "x", "max_tokens": 6_000, "ignore_eos": true, "stream": true});
     let exchange = server.begin(Method::POST, PATH, endless.to_string(), &[]).await;
     assert_eq!(exchange.response.status(), 200);
     let address: server::coordinator::address::Address = redis.url().parse().unwrap();

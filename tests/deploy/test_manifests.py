@@ -90,7 +90,7 @@ def test_flags_and_settings_exist(help_text, tmp_path):
 
 @pytest.mark.parametrize("name", EXPRESSIONS)
 def test_every_series_that_is_named_is_exported(name, exported):
-    named = set(re.findall(r"\b(?:inference|vllm|http)[a-z_:]*", EXPRESSIONS[name]))
+    named = set(re.findall(r"\b(?:inference|vllm|http)[a-z0-9_:]*", EXPRESSIONS[name]))
     assert named and named <= exported, named - exported
 
 

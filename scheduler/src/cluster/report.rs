@@ -81,11 +81,12 @@ impl Report {
     }
 
     /// Whether it would take a request of a class that `here` refuses, as far as one can tell from
-    /// outside: it serves, has refused nobody of the class lately, and has less to do.
+    /// outside: it serves, has refused nobody of the class lately, and has no more to do. (As much
+    /// is enough: when a burst comes, both had nothing to do at the last tick.)
     #[must_use]
     pub fn has_room(&self, class: usize, here: &Report) -> bool {
         self.capacity_permille() > 0
             && self.load.since_refused[class] > REFUSES
-            && self.work() < here.work()
+            && self.work() <= here.work()
     }
 }

@@ -48,8 +48,8 @@ fn offered_work_is_linear_in_the_traffic() {
     }
 }
 
-/// Where one absolute deadline holds for short and long answers, some are refused at half load and
-/// the batch at which that happens is taken for a full one: too much is asked for, never too little.
+/// Where one absolute deadline holds for short and long answers, some are refused at half load, and
+/// the batch at which that happens is taken for a full one: too much is asked for, not too little.
 #[test]
 fn tight_absolute_deadlines_ask_for_more() {
     for (workload, target) in [("8b-conv", "5s"), ("70b-lognormal", "6s")] {
