@@ -6,7 +6,7 @@
 //! that equal ones mean equal tokens, and that tenants who must not share do not.
 //!
 //! Whoever holds a block holds all blocks before it. So the blocks that are cached of any sequence
-//! are its first ones, and how many they are is found by bisection ([`leading`]).
+//! are its first ones, and how many they are is found by bisection (`leading`).
 
 mod blocks;
 mod chain;
