@@ -2,7 +2,7 @@
 //!
 //! Each first attempt counts with the device time that it takes of a full device, whether it is let
 //! in or refused for want of capacity. The sum over a second is how many devices of this kind the
-//! traffic needs. It is linear in the traffic, at half load as at ten times the load, so a scaler
+//! traffic needs. It is linear in the traffic where targets are of first token and gap, so a scaler
 //! that follows it goes to where it has to be and no further; a share of refusals is steep (at 7 %
 //! refused a target of 1 % asks for seven times the fleet), and a utilisation ends at 1.
 //! Retries are measured apart: they bring work that has been counted before.
