@@ -86,6 +86,7 @@ impl Delays {
     /// Of one who is ahead or decodes: what still decodes then is delayed, and what ends in the
     /// step that the candidate fills up. While others wait behind the candidate (`BACKLOG`, until
     /// step `end`), steps are full with it or without it: it only makes them more.
+    #[inline(always)]
     fn ahead<const BACKLOG: bool>(&self, end: i32, first_step: i32, last_step: i32) -> Delay {
         let prefill = if BACKLOG {
             if last_step > end { self.work } else { 0 }
@@ -100,6 +101,7 @@ impl Delays {
     }
 
     /// Of one who is behind and starts `start` later.
+    #[inline(always)]
     fn behind(&self, start: i32, first_step: i32, last_step: i32) -> Delay {
         let first = (start + self.shared(first_step)).min(LONGEST);
         Delay { first, last: (start + self.shared(last_step)).min(LONGEST) }
@@ -107,6 +109,7 @@ impl Delays {
 
     /// How much later entry `i` starts, who is behind: where slots or blocks bind, everybody moves
     /// to the next release.
+    #[inline(always)]
     fn start(&self, columns: &Columns, i: usize) -> i32 {
         let next = columns.start.get(i + 1).filter(|_| self.takes_slot);
         let release = next.map_or(0, |next| (next - columns.start[i]).min(LONGEST));
@@ -221,6 +224,7 @@ impl Check<'_> {
 
     /// Whether this delay of entry `i` breaks what it was promised. Who is not delayed loses
     /// nothing.
+    #[inline(always)]
     fn breaks(&self, i: usize, delay: Delay) -> bool {
         let over = |delay: i32, more: i32, slack: i32| (delay > 0) & (delay + more > slack);
         let gap = self.gap_limit[i] - (self.last[i] - self.first[i]);

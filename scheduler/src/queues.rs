@@ -94,6 +94,10 @@ impl Queues {
 
     /// The prompt of an item that holds a slot is computed.
     pub(crate) fn complete(&mut self, i: usize) {
-        self.running.retain(|(_, item)| *item != i as u32);
+        // It is the first of them, but for some that were overtaken.
+        let found = self.running.iter().find(|(_, item)| *item == i as u32).copied();
+        if let Some(entry) = found {
+            self.running.remove(&entry);
+        }
     }
 }

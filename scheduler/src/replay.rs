@@ -112,6 +112,7 @@ impl<'a> Replay<'a> {
                 state.held.start(item.class, item.blocks);
             }
         }
+        let bulk = state.held.inside[Class::Throughput.index()] > 0;
         let slots = items.len().min(rules.view.config.slots() as usize);
         let mut replay = Replay {
             rules,
@@ -121,7 +122,7 @@ impl<'a> Replay<'a> {
             begins: items[..decoding].iter().any(|item| item.begins),
             finishing: BinaryHeap::with_capacity(slots),
             turning: BinaryHeap::new(),
-            tempos: Tempos::default(),
+            tempos: Tempos { bulk, ..Tempos::default() },
             fates: alloc::vec![Fate::default(); items.len()],
             segments: Segments::with_capacity(2 * items.len().min(256) + 1),
         };
@@ -349,13 +350,16 @@ impl<'a> Replay<'a> {
 /// What decoding latency work asks of its steps, with counts.
 #[derive(Default)]
 struct Tempos {
+    /// Bulk work is inside: a pace bounds nothing else.
+    bulk: bool,
     tpots: BTreeMap<Micros, u32>,
     paces: BTreeMap<Micros, u32>,
 }
 
 impl Tempos {
     fn each(&mut self, tempo: Tempo, change: impl Fn(&mut BTreeMap<Micros, u32>, Micros)) {
-        for (counts, gap) in [(&mut self.tpots, tempo.tpot), (&mut self.paces, tempo.pace)] {
+        let pace = if self.bulk { tempo.pace } else { Gap::default() };
+        for (counts, gap) in [(&mut self.tpots, tempo.tpot), (&mut self.paces, pace)] {
             if let Some(gap) = gap.micros() {
                 change(counts, gap);
             }

@@ -57,6 +57,9 @@ impl Gate {
 
     /// Gives promises up for `candidate`, and charges them.
     pub(super) fn give_up(&mut self, candidate: &Candidate, displaced: &[u32]) {
+        if displaced.is_empty() {
+            return;
+        }
         let protected = self.is_protected(candidate);
         for slot in displaced {
             let (class, borrows) = self.ledger.displace(*slot);
