@@ -37,7 +37,7 @@ const PS_PER_MICRO: u64 = 1_000_000;
 
 /// `end^2 - start^2` of a chunk.
 const fn span(start: u32, len: u32) -> u64 {
-    (2 * start as u64 + len as u64) * len as u64
+    (2 * start as u64 + len as u64).saturating_mul(len as u64)
 }
 
 /// `fixed + per_seq*B + per_context_token*K + per_prefill_token*P + per_prefill_span*span`.
@@ -124,7 +124,15 @@ impl CostModel {
     /// `limit`.
     #[must_use]
     pub fn chunk_within(&self, time: Micros, start: u32, limit: u32) -> u32 {
-        let (mut fits, mut too_long) = (0, limit.saturating_add(1));
+        // What is above whole microseconds is not seen.
+        let most = time.0.checked_add(1).and_then(|micros| micros.checked_mul(PS_PER_MICRO));
+        let Some(most) = most.map(|ps| ps - 1) else { return limit };
+        let per_token = self.per_prefill_token_ns.saturating_mul(1_000);
+        let longest = most.checked_div(per_token).unwrap_or(u64::MAX).min(limit.into());
+        let spans = self.per_prefill_span_ps.saturating_mul(2 * u64::from(start) + longest);
+        let surely = most.checked_div(per_token.saturating_add(spans)).unwrap_or(u64::MAX);
+        let (mut fits, mut too_long) =
+            (surely.min(longest) as u32, (longest as u32).saturating_add(1));
         while too_long - fits > 1 {
             let middle = fits + (too_long - fits) / 2;
             if self.prefill_work(start, middle) <= time {
@@ -134,5 +142,37 @@ impl CostModel {
             }
         }
         fits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// One token more would take too long, or is beyond the limit; also for costs of zero and
+        /// costs that saturate.
+        #[test]
+        fn the_longest_chunk_within_a_time_is_found(
+            per_token in prop_oneof![Just(0_u64), 1..100_000_u64, Just(u64::MAX)],
+            per_span in prop_oneof![Just(0_u64), 1..10_000_u64, Just(u64::MAX)],
+            time in prop_oneof![0..10_000_000_u64, Just(u64::MAX)],
+            start in 0..200_000_u32,
+            limit in prop_oneof![0..20_000_u32, Just(u32::MAX)],
+        ) {
+            let cost = CostModel {
+                fixed_ns: 0,
+                per_seq_ns: 0,
+                per_context_token_ps: 0,
+                per_prefill_token_ns: per_token,
+                per_prefill_span_ps: per_span,
+            };
+            let fits = |len: u32| len == 0 || cost.prefill_work(start, len) <= Micros(time);
+            let found = cost.chunk_within(Micros(time), start, limit);
+            prop_assert!(found <= limit && fits(found));
+            prop_assert!(found == limit || !fits(found + 1));
+        }
     }
 }

@@ -107,13 +107,11 @@ impl Delays {
         Delay { first, last: (start + self.shared(last_step)).min(LONGEST) }
     }
 
-    /// How much later entry `i` starts, who is behind: where slots or blocks bind, everybody moves
-    /// to the next release.
+    /// How much later one starts who is behind, has its slot at `start`, and is followed by one who
+    /// has it at `next`: where slots or blocks bind (`SLOT`), everybody moves to the next release.
     #[inline(always)]
-    fn start(&self, columns: &Columns, i: usize) -> i32 {
-        let next = columns.start.get(i + 1).filter(|_| self.takes_slot);
-        let release = next.map_or(0, |next| (next - columns.start[i]).min(LONGEST));
-        self.queue.max(release)
+    fn start<const SLOT: bool>(&self, start: i32, next: i32) -> i32 {
+        if SLOT { (next - start).min(LONGEST).max(self.queue) } else { self.queue }
     }
 
     /// Whether a promise breaks by these delays and by `more` work beside them.
@@ -123,7 +121,12 @@ impl Delays {
             Some(end) => self.harms_ahead::<true>(columns, end, more),
             None => self.harms_ahead::<false>(columns, 0, more),
         };
-        ahead || self.harms_behind(columns, more)
+        ahead
+            || if self.takes_slot {
+                self.harms_behind::<true>(columns, more)
+            } else {
+                self.harms_behind::<false>(columns, more)
+            }
     }
 
     /// Entries whose promises break by these delays and by `more` work beside them. Slower than
@@ -136,7 +139,9 @@ impl Delays {
     fn of(&self, columns: &Columns, i: usize) -> Delay {
         let (first_step, last_step) = (columns.first_step[i], columns.last_step[i]);
         if i >= self.index {
-            return self.behind(self.start(columns, i), first_step, last_step);
+            let next = columns.start.get(i + 1).filter(|_| self.takes_slot);
+            let start = next.map_or(self.queue, |next| self.start::<true>(columns.start[i], *next));
+            return self.behind(start, first_step, last_step);
         }
         match self.backlog_end {
             Some(end) => self.ahead::<true>(end, first_step, last_step),
@@ -164,13 +169,28 @@ impl Delays {
         false
     }
 
-    fn harms_behind(&self, columns: &Columns, more: i32) -> bool {
-        let check = Check::new(columns, 0, columns.len(), more);
-        let breaks = |i: usize| {
-            let start = self.start(columns, i);
-            check.breaks(i, self.behind(start, columns.first_step[i], columns.last_step[i]))
+    fn harms_behind<const SLOT: bool>(&self, columns: &Columns, more: i32) -> bool {
+        let Some(last) = columns.len().checked_sub(1).filter(|last| *last >= self.index) else {
+            return false;
         };
-        (self.index..columns.len()).any(breaks)
+        let mut from = self.index;
+        while from < last {
+            let to = (from + BLOCK).min(last);
+            let check = Check::new(columns, from, to, more);
+            let (starts, nexts) = (&columns.start[from..to], &columns.start[from + 1..to + 1]);
+            let (first_steps, last_steps) =
+                (&columns.first_step[from..to], &columns.last_step[from..to]);
+            let mut broken = false;
+            for i in 0..to - from {
+                let start = self.start::<SLOT>(starts[i], nexts[i]);
+                broken |= check.breaks(i, self.behind(start, first_steps[i], last_steps[i]));
+            }
+            if broken {
+                return true;
+            }
+            from = to;
+        }
+        Check::new(columns, last, last + 1, more).breaks(0, self.of(columns, last))
     }
 
     /// Makes everybody's times later.
@@ -179,13 +199,33 @@ impl Delays {
             Some(end) => self.accept_ahead::<true>(columns, end),
             None => self.accept_ahead::<false>(columns, 0),
         }
-        for i in self.index..columns.len() {
-            let start = self.start(columns, i);
-            let delay = self.behind(start, columns.first_step[i], columns.last_step[i]);
-            columns.start[i] = later(columns.start[i], start);
-            columns.first[i] = later(columns.first[i], delay.first);
-            columns.last[i] = later(columns.last[i], delay.last);
+        if self.takes_slot {
+            self.accept_behind::<true>(columns);
+        } else {
+            self.accept_behind::<false>(columns);
         }
+    }
+
+    fn accept_behind<const SLOT: bool>(&self, columns: &mut Columns) {
+        let Some(last) = columns.len().checked_sub(1).filter(|last| *last >= self.index) else {
+            return;
+        };
+        let (from, n) = (self.index, last - self.index);
+        let of_last = self.of(columns, last);
+        let starts = &mut columns.start[from..=last];
+        let (firsts, lasts) = (&mut columns.first[from..last], &mut columns.last[from..last]);
+        let (first_steps, last_steps) =
+            (&columns.first_step[from..last], &columns.last_step[from..last]);
+        for i in 0..n {
+            let start = self.start::<SLOT>(starts[i], starts[i + 1]);
+            let delay = self.behind(start, first_steps[i], last_steps[i]);
+            starts[i] = later(starts[i], start);
+            firsts[i] = later(firsts[i], delay.first);
+            lasts[i] = later(lasts[i], delay.last);
+        }
+        starts[n] = later(starts[n], self.queue);
+        columns.first[last] = later(columns.first[last], of_last.first);
+        columns.last[last] = later(columns.last[last], of_last.last);
     }
 
     fn accept_ahead<const BACKLOG: bool>(&self, columns: &mut Columns, end: i32) {
@@ -233,3 +273,6 @@ impl Check<'_> {
             | over(delay.last - delay.first, 0, gap)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! Who has a prompt to compute, in a replay: those that hold a slot, and by class those that wait
 //! for one.
 
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::class::Class;
@@ -12,9 +12,9 @@ use crate::replay::Item;
 pub(crate) struct Queues {
     /// How much of its prompt each item has computed in the replay.
     pub(crate) progress: Vec<u32>,
-    /// With the first place of its class that waited when it started: only the other class
-    /// overtakes it.
-    running: BTreeSet<(u32, u32)>,
+    /// In order: with the first place of its class that waited when it started. Only the other
+    /// class overtakes it.
+    running: Vec<(u32, u32)>,
     waiting: [VecDeque<u32>; 2],
 }
 
@@ -84,7 +84,9 @@ impl Queues {
             if may_start(&self.progress, i as usize) {
                 let queue = &mut self.waiting[class.index()];
                 queue.remove(at[class.index()]);
-                self.running.insert((queue.front().map_or(i, |first| i.min(*first)), i));
+                let started = (queue.front().map_or(i, |first| i.min(*first)), i);
+                let place = self.running.partition_point(|other| *other < started);
+                self.running.insert(place, started);
                 return Some((i as usize, true));
             }
             at[class.index()] += 1;
@@ -95,9 +97,8 @@ impl Queues {
     /// The prompt of an item that holds a slot is computed.
     pub(crate) fn complete(&mut self, i: usize) {
         // It is the first of them, but for some that were overtaken.
-        let found = self.running.iter().find(|(_, item)| *item == i as u32).copied();
-        if let Some(entry) = found {
-            self.running.remove(&entry);
+        if let Some(place) = self.running.iter().position(|(_, item)| *item == i as u32) {
+            self.running.remove(place);
         }
     }
 }

@@ -12,7 +12,7 @@
 //! Left out: preemption, and that who starts after all siblings have ended finds no prompt to
 //! share.
 
-use alloc::collections::{BTreeMap, BinaryHeap};
+use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
@@ -86,8 +86,9 @@ pub(crate) struct Replay<'a> {
     now: Segment,
     /// Some item begins in the first step.
     begins: bool,
-    /// When decoding items finish, above the item's number: steps, and turns of the patient ones.
-    finishing: BinaryHeap<Reverse<(u64, u32)>>,
+    /// When decoding items finish, above the item's number: steps ([`above`]), and turns of the
+    /// patient ones.
+    finishing: BinaryHeap<Reverse<u64>>,
     turning: BinaryHeap<Reverse<(u64, u32)>>,
     /// Of decoding latency work.
     tempos: Tempos,
@@ -175,7 +176,7 @@ impl<'a> Replay<'a> {
 
     /// Steps until somebody who decodes finishes, or one if somebody begins.
     fn steps_to_event(&self, turns: u32) -> Option<u32> {
-        let finish = self.finishing.peek().map(|Reverse((step, _))| *step as u32 - self.now.step);
+        let finish = self.finishing.peek().map(|Reverse(next)| parts(*next).0 - self.now.step);
         let rate = self.now.state.turn_rate(turns).max(1);
         let turning = self.turning.peek().map(|Reverse((turn, _))| {
             let left = turn.saturating_sub(self.now.turn).max(1);
@@ -305,10 +306,10 @@ impl<'a> Replay<'a> {
             state.patient.add(item.decode_context());
             return;
         }
-        let finish = u64::from(self.now.step + item.decode_steps());
-        self.finishing.push(Reverse((finish, i as u32)));
+        let finish = self.now.step + item.decode_steps();
+        self.finishing.push(Reverse(above(finish, i)));
         state.steady.add(item.decode_context());
-        self.tempos.add(item.tempo);
+        self.tempos.add(item.tempo, i);
         state.tempo = state.tempo.tighter(item.tempo);
     }
 
@@ -322,16 +323,19 @@ impl<'a> Replay<'a> {
             let context = self.end(i as usize);
             self.now.state.patient.remove(context);
         }
-        while let Some(Reverse((finish, i))) = self.finishing.peek().copied() {
-            if finish > u64::from(self.now.step) {
+        let mut tempo_ends = false;
+        while let Some((finish, i)) = self.finishing.peek().map(|Reverse(next)| parts(*next)) {
+            if finish > self.now.step {
                 break;
             }
             self.finishing.pop();
-            let context = self.end(i as usize);
-            let state = &mut self.now.state;
-            state.steady.remove(context);
-            self.tempos.remove(self.items[i as usize].tempo);
-            state.tempo = self.tempos.tightest();
+            let context = self.end(i);
+            self.now.state.steady.remove(context);
+            tempo_ends |= self.items[i].tempo != Tempo::default();
+        }
+        if tempo_ends {
+            let fates = &self.fates;
+            self.now.state.tempo = self.tempos.tightest(|i| fates[i].last_step > 0);
         }
     }
 
@@ -347,43 +351,58 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// What decoding latency work asks of its steps, with counts.
+/// What decoding latency work asks of its steps.
 #[derive(Default)]
 struct Tempos {
     /// Bulk work is inside: a pace bounds nothing else.
     bulk: bool,
-    tpots: BTreeMap<Micros, u32>,
-    paces: BTreeMap<Micros, u32>,
+    tpots: Gaps,
+    paces: Gaps,
 }
 
 impl Tempos {
-    fn each(&mut self, tempo: Tempo, change: impl Fn(&mut BTreeMap<Micros, u32>, Micros)) {
-        let pace = if self.bulk { tempo.pace } else { Gap::default() };
-        for (counts, gap) in [(&mut self.tpots, tempo.tpot), (&mut self.paces, pace)] {
-            if let Some(gap) = gap.micros() {
-                change(counts, gap);
-            }
+    fn add(&mut self, tempo: Tempo, i: usize) {
+        self.tpots.add(tempo.tpot, i);
+        if self.bulk {
+            self.paces.add(tempo.pace, i);
         }
     }
 
-    fn add(&mut self, tempo: Tempo) {
-        self.each(tempo, |counts, gap| *counts.entry(gap).or_default() += 1);
+    fn tightest(&mut self, ended: impl Fn(usize) -> bool) -> Tempo {
+        Tempo { tpot: self.tpots.tightest(&ended), pace: self.paces.tightest(&ended) }
+    }
+}
+
+/// Gaps above the item's number. Those of items that have ended stay until they are the tightest.
+#[derive(Default)]
+struct Gaps(BinaryHeap<Reverse<u64>>);
+
+impl Gaps {
+    fn add(&mut self, gap: Gap, i: usize) {
+        if let Some(gap) = gap.micros() {
+            self.0.push(Reverse(above(gap.0 as u32, i)));
+        }
     }
 
-    fn remove(&mut self, tempo: Tempo) {
-        self.each(tempo, |counts, gap| {
-            let count = counts.get_mut(&gap).expect("counted when it began to decode");
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&gap);
+    fn tightest(&mut self, ended: impl Fn(usize) -> bool) -> Gap {
+        while let Some((gap, i)) = self.0.peek().map(|Reverse(next)| parts(*next)) {
+            if !ended(i) {
+                return Gap::new(Some(Micros(gap.into())));
             }
-        });
+            self.0.pop();
+        }
+        Gap::default()
     }
+}
 
-    fn tightest(&self) -> Tempo {
-        let first = |counts: &BTreeMap<Micros, u32>| Gap::new(counts.keys().next().copied());
-        Tempo { tpot: first(&self.tpots), pace: first(&self.paces) }
-    }
+/// A step or a gap, above the number of the item that it belongs to: one number to compare.
+const fn above(key: u32, i: usize) -> u64 {
+    (key as u64) << 32 | i as u64
+}
+
+/// The same apart again.
+const fn parts(number: u64) -> (u32, usize) {
+    ((number >> 32) as u32, number as u32 as usize)
 }
 
 /// Prefill work of a step. A chunk of one token costs what a decoding sequence costs.
