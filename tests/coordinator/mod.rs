@@ -2,6 +2,7 @@
 //! servers with a real Redis between them, which dies, hangs and comes back.
 
 mod contract;
+mod kinds;
 mod replicas;
 mod security;
 

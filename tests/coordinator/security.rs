@@ -69,7 +69,11 @@ async fn other_clusters_are_not_seen() {
 
 #[test]
 fn a_mistake_in_the_address_is_found_at_the_start() {
-    for (url, named) in [("postgres://x", "redis://"), ("redis+sentinel://a:1", "service")] {
+    for (url, named) in [
+        ("postgres://x", "redis://"),
+        ("redis+sentinel://a:1", "service"),
+        ("rediss://a/#insecure", "SSL_CERT_FILE"),
+    ] {
         let (status, text) = run(&["serve", "--runner", "simulated", "--coordinator", url]);
         assert!(!status.success() && text.contains(named), "{text}");
     }

@@ -11,6 +11,7 @@ pub mod process;
 pub mod prometheus;
 pub mod proxy;
 pub mod redis;
+pub mod tls;
 
 pub use http::Reply;
 pub use process::Server;

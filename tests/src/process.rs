@@ -1,5 +1,6 @@
 //! A server as a child process.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -13,6 +14,10 @@ use crate::binary::sluice;
 
 /// What precedes the URL in the line that a server prints when it is ready.
 const READY: &str = "is ready at ";
+
+/// A hundred times faster than the default, so that tests need not wait.
+const FAST: &str = "[simulated.cost]\nfixed_ns = 200_000\nper_seq_ns = 20_000\n\
+    per_prefill_token_ns = 10_000\n";
 
 /// Anything that takes longer than this hangs; far above what a loaded machine needs.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -28,14 +33,17 @@ pub struct Server {
 
 impl Server {
     /// Starts a server without a model: the simulated runner, a hundred times faster than the
-    /// default so that tests need not wait, with `args` behind its own arguments.
+    /// default, with `args` behind its own arguments.
     #[must_use]
     pub fn simulated(args: &[&str]) -> Self {
-        let cost = "fixed_ns = 200_000\nper_seq_ns = 20_000\nper_prefill_token_ns = 10_000";
-        Self::configured(
-            &format!("[simulated.cost]\n{cost}\n"),
-            &[&["--runner", "simulated"], args].concat(),
-        )
+        Self::simulated_with(&[], args)
+    }
+
+    /// The same with these variables in its environment.
+    #[must_use]
+    pub fn simulated_with(variables: &[(&str, &OsStr)], args: &[&str]) -> Self {
+        let args = [&["--runner", "simulated"], args].concat();
+        Self::launch(variables, 0, FAST, &args)
     }
 
     /// Starts a server with the demo model on our own CPU kernels.
@@ -66,12 +74,17 @@ impl Server {
     /// As [`Server::configured`].
     #[must_use]
     pub fn on_port(port: u16, config: &str, args: &[&str]) -> Self {
+        Self::launch(&[], port, config, args)
+    }
+
+    fn launch(variables: &[(&str, &OsStr)], port: u16, config: &str, args: &[&str]) -> Self {
         let mut file = NamedTempFile::with_suffix(".toml").unwrap();
         file.write_all(config.as_bytes()).unwrap();
         let mut child = command(args)
             .arg("--config")
             .arg(file.path())
             .args(["--port", &port.to_string()])
+            .envs(variables.iter().copied())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()

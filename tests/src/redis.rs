@@ -1,4 +1,4 @@
-//! A Redis server of a test's own: a child process on a free port, without persistence.
+//! Redis servers of a test's own: child processes on free ports, without persistence.
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -32,11 +32,46 @@ impl RedisServer {
     /// If there is no `redis-server`, or it does not get ready.
     #[must_use]
     pub fn with(args: &[&str]) -> RedisServer {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-        let mut server = RedisServer { child: None, port, args, folder: TempDir::new().unwrap() };
-        server.restart();
-        server
+        RedisServer { child: None, port, args, folder: TempDir::new().unwrap() }.started()
+    }
+
+    /// Starts a sentinel that watches over `primary` under `service`, and replaces it when it has
+    /// been gone for half a second.
+    ///
+    /// # Panics
+    /// As [`RedisServer::with`].
+    #[must_use]
+    pub fn sentinel(primary: &RedisServer, service: &str) -> RedisServer {
+        let server = RedisServer {
+            child: None,
+            port: free_port(),
+            args: ["sentinel.conf", "--sentinel"].map(str::to_owned).into(),
+            folder: TempDir::new().unwrap(),
+        };
+        let config = format!(
+            "sentinel monitor {service} 127.0.0.1 {} 1\n\
+             sentinel down-after-milliseconds {service} 500\n\
+             sentinel failover-timeout {service} 2000\n",
+            primary.port
+        );
+        std::fs::write(server.folder.path().join("sentinel.conf"), config).unwrap();
+        server.started()
+    }
+
+    /// Starts a server that is a node of a Redis Cluster, of which it knows nobody else.
+    ///
+    /// # Panics
+    /// As [`RedisServer::with`].
+    #[must_use]
+    pub fn node() -> RedisServer {
+        RedisServer::with(&["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"])
+    }
+
+    fn started(mut self) -> RedisServer {
+        self.restart();
+        self
     }
 
     /// Starts it again, on the same port and with nothing in it.
@@ -46,10 +81,14 @@ impl RedisServer {
     pub fn restart(&mut self) {
         self.kill();
         let port = self.port.to_string();
+        // The file of a sentinel comes first.
+        let split = self.args.iter().take_while(|arg| !arg.starts_with("--")).count();
+        let (file, args) = self.args.split_at(split);
         let child = Command::new("redis-server")
+            .args(file)
             .args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
             .args(["--protected-mode", "no", "--loglevel", "warning"])
-            .args(&self.args)
+            .args(args)
             .current_dir(self.folder.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -108,6 +147,15 @@ impl RedisServer {
     pub const fn port(&self) -> u16 {
         self.port
     }
+}
+
+/// A port that nobody has, for a moment.
+///
+/// # Panics
+/// If there is none.
+#[must_use]
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 impl Drop for RedisServer {

@@ -46,15 +46,22 @@ impl Address {
         if self.0 == MEMORY {
             return Ok(Target::Memory);
         }
-        let wrong = |error: redis::RedisError| format!("{self}: {error}");
+        let read = |url: &str| {
+            let info = url.into_connection_info().map_err(|error| format!("{self}: {error}"))?;
+            match info.addr() {
+                ConnectionAddr::TcpTls { insecure: true, .. } => Err(format!(
+                    "{self}: certificates are always checked; SSL_CERT_FILE=ca.pem names their root"
+                )),
+                _ => Ok(info),
+            }
+        };
         let with_password = |info: ConnectionInfo| {
             let Some(password) = password else { return info };
             let settings = info.redis_settings().clone().set_password(password);
             info.set_redis_settings(settings)
         };
         let Some((scheme, rest)) = self.0.split_once(SENTINEL) else {
-            let info = self.0.as_str().into_connection_info().map_err(wrong)?;
-            return Ok(Target::Server(with_password(info)));
+            return Ok(Target::Server(with_password(read(&self.0)?)));
         };
         let (user, rest) = rest.rsplit_once('@').map_or(("", rest), |(user, rest)| (user, rest));
         let mut parts = rest.splitn(3, '/');
@@ -68,7 +75,7 @@ impl Address {
         let of = |node: &str, port: u16| {
             let node = if node.contains(':') { node.into() } else { format!("{node}:{port}") };
             let url = format!("{scheme}://{user}{at}{node}/{db}");
-            url.as_str().into_connection_info().map_err(wrong)
+            read(&url)
         };
         let sentinels: Result<Vec<_>, String> =
             nodes.split(',').map(|node| Ok(of(node, 26_379)?.addr().clone())).collect();
@@ -157,7 +164,9 @@ mod tests {
 
     #[test]
     fn mistakes_are_found_at_the_start() {
-        for text in ["", "Memory", "http://x", "redis://", "redis+sentinel://a:1"] {
+        let insecure = ["rediss://a/#insecure", "rediss+sentinel://a/main/#insecure"];
+        let nothing = ["", "Memory", "http://x", "redis://", "redis+sentinel://a:1"];
+        for text in nothing.into_iter().chain(insecure) {
             assert!(text.parse::<Address>().is_err(), "{text}");
         }
     }

@@ -27,7 +27,7 @@ pub use status::{Condition, Status};
 /// What a replica asks for of one cap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Claim {
-    /// Of which tenant; the same number on every replica.
+    /// Of which tenant: the number of its name, see [`record::number`].
     pub tenant: u64,
     /// The cap for all replicas together, in units.
     pub cap: u32,
@@ -104,7 +104,7 @@ pub enum Trouble {
     /// It cannot be reached, or cannot do what it is asked: this may pass.
     #[error("{0}")]
     Down(String),
-    /// It does not let us in: somebody has to do something.
+    /// It does not let us in, or is not who it should be: somebody has to do something.
     #[error("{0}")]
     Denied(String),
 }

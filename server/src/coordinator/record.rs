@@ -126,6 +126,15 @@ pub fn shares(bytes: &[u8]) -> impl Iterator<Item = Share> {
     })
 }
 
+/// A number for a text, the same on every machine and in every version (FNV-1a): leases go by that
+/// of the tenant's name, as replicas need not have the same tenants while a change is rolled out.
+#[must_use]
+pub fn number(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
 fn millis(span: Micros) -> u32 {
     u32::try_from(span.0.div_ceil(1_000)).unwrap_or(u32::MAX)
 }
@@ -173,6 +182,13 @@ mod tests {
         let bytes = encode(&decoded());
         assert!((0..KNOWN).all(|len| decode(&bytes[..len]).is_none()));
         assert_eq!(decode(&[0; SIZE]), None);
+    }
+
+    /// Replicas of other versions use the same numbers, so they must never change.
+    #[test]
+    fn a_tenant_has_the_same_number_everywhere() {
+        assert_eq!(number(""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(number("foobar"), 0x8594_4171_f739_67e8);
     }
 
     #[test]

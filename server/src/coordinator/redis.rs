@@ -2,7 +2,7 @@
 //!
 //! The script is a Redis function where the server takes it (Redis 7 and later, with permission),
 //! so that it is there after a failover too; else `EVALSHA`. All keys share one hash tag, so the
-//! books of one cluster lie on one node of a Redis Cluster, which is found by its `MOVED` answer.
+//! books of one cluster lie on one node of a Redis Cluster, which any other node names.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use ::redis::{
 use futures_util::future::{BoxFuture, FutureExt};
 
 use super::address::Target;
-use super::{Call, Coordinator, Member, Peer, Reply, Trouble};
+use super::{Call, Coordinator, Member, Peer, Reply, Trouble, record};
 
 const SCRIPT: &str = include_str!("tick.lua");
 
@@ -33,8 +33,6 @@ pub struct Redis {
     function: String,
     evaluated: Script,
     connection: Option<(MultiplexedConnection, Way)>,
-    /// The node of a Redis Cluster that has the keys.
-    moved: Option<(String, u16)>,
     /// Names for servers that do not tell theirs.
     unnamed: u64,
 }
@@ -49,22 +47,19 @@ impl Redis {
             ["live", "state", "leases", "epoch"].map(|key| format!("{prefix}{{{cluster}}}:{key}"));
         let evaluated = Script::new(&format!("{SCRIPT}\nreturn tick(KEYS, ARGV)\n"));
         let function = format!("sluice_tick_{}", &evaluated.get_hash()[..12]);
-        Redis { target, keys, function, evaluated, connection: None, moved: None, unnamed: 0 }
+        Redis { target, keys, function, evaluated, connection: None, unnamed: 0 }
     }
 
     async fn open(&mut self) -> Result<Peer, RedisError> {
         self.connection = None;
         let info = match &self.target {
             Target::Memory => ConnectionAddr::Tcp(String::new(), 0).into_connection_info()?,
-            Target::Server(info) => match self.moved.take() {
-                None => info.clone(),
-                Some((host, port)) => elsewhere(info, host, port),
-            },
+            Target::Server(info) => info.clone(),
             Target::Sentinels { sentinels, service, primary } => {
                 find_primary(sentinels, service, primary).await?
             }
         };
-        let mut connection = connect(info).await?;
+        let mut connection = connect_to_owner(info, &self.keys[3]).await?;
         // Who may not ask is asked to keep to what is held after each new connection.
         let facts: String = cmd("INFO").query_async(&mut connection).await.unwrap_or_default();
         let fact =
@@ -73,7 +68,7 @@ impl Redis {
             return Err((ErrorKind::Client, "this server is a replica, not the primary").into());
         }
         self.unnamed += 1;
-        let server = fact("run_id").map_or(self.unnamed, fingerprint);
+        let server = fact("run_id").map_or(self.unnamed, |id| record::number(id.trim()));
         let may_evict = fact("maxmemory_policy").is_some_and(|policy| policy != "noeviction");
         let evicts = may_evict && fact("maxmemory") != Some("0");
         self.connection = Some((connection, Way::Function));
@@ -119,11 +114,6 @@ impl Redis {
     }
 
     fn trouble(&mut self, error: &RedisError) -> Trouble {
-        if error.kind() == ErrorKind::Server(ServerErrorKind::Moved) {
-            let node = error.redirect_node().and_then(|(node, _slot)| node.rsplit_once(':'));
-            let place = |(host, port): (&str, &str)| Some((host.to_owned(), port.parse().ok()?));
-            self.moved = node.and_then(place);
-        }
         self.connection = None;
         trouble(error)
     }
@@ -156,12 +146,46 @@ async fn connect(info: ConnectionInfo) -> Result<MultiplexedConnection, RedisErr
     Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await
 }
 
-/// The same at another address.
-fn elsewhere(info: &ConnectionInfo, host: String, port: u16) -> ConnectionInfo {
+/// A connection to the node that has `key`, which others of a Redis Cluster name.
+async fn connect_to_owner(
+    mut info: ConnectionInfo,
+    key: &str,
+) -> Result<MultiplexedConnection, RedisError> {
+    const HOPS: usize = 3;
+    for _ in 0..HOPS {
+        let mut connection = connect(info.clone()).await?;
+        let asked: Result<Value, RedisError> =
+            cmd("GET").arg(key).query_async(&mut connection).await;
+        // Whatever else is wrong is told by the first call.
+        let Some((host, port)) = asked.err().as_ref().and_then(owner) else {
+            return Ok(connection);
+        };
+        info = elsewhere(&info, host, port);
+    }
+    Err((ErrorKind::Client, "the nodes of the cluster name each other as owners of a key").into())
+}
+
+/// Who has a key, by the answer of a node that has not. A node that does not know its own address
+/// names the port alone.
+fn owner(error: &RedisError) -> Option<(Option<String>, u16)> {
+    if error.kind() != ErrorKind::Server(ServerErrorKind::Moved) {
+        return None;
+    }
+    let (node, _slot) = error.redirect_node()?;
+    let (host, port) = node.rsplit_once(':')?;
+    let host = Some(host.to_owned()).filter(|host| !matches!(host.as_str(), "" | "?"));
+    Some((host, port.parse().ok()?))
+}
+
+/// The same at another port, and another host if there is one.
+fn elsewhere(info: &ConnectionInfo, host: Option<String>, port: u16) -> ConnectionInfo {
     let mut addr = info.addr().clone();
     match &mut addr {
         ConnectionAddr::Tcp(h, p) | ConnectionAddr::TcpTls { host: h, port: p, .. } => {
-            (*h, *p) = (host, port);
+            *p = port;
+            if let Some(host) = host {
+                *h = host;
+            }
         }
         _ => {}
     }
@@ -187,7 +211,7 @@ async fn find_primary(
             })
         };
         match asked.await {
-            Ok((host, port)) => return Ok(elsewhere(primary, host, port)),
+            Ok((host, port)) => return Ok(elsewhere(primary, Some(host), port)),
             Err(error) => last = error,
         }
     }
@@ -274,12 +298,9 @@ fn number(value: &Value) -> Option<u64> {
 fn trouble(error: &RedisError) -> Trouble {
     let denied = error.kind() == ErrorKind::AuthenticationFailed
         || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM"));
-    if denied { Trouble::Denied(error.to_string()) } else { Trouble::Down(error.to_string()) }
-}
-
-/// A number for a text (FNV-1a).
-fn fingerprint(text: &str) -> u64 {
-    text.trim().bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
+    let text = error.to_string();
+    if text.contains("invalid peer certificate") {
+        return Trouble::Denied(format!("{text}; SSL_CERT_FILE=ca.pem names its root"));
+    }
+    if denied { Trouble::Denied(text) } else { Trouble::Down(text) }
 }
