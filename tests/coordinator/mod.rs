@@ -3,6 +3,7 @@
 
 mod contract;
 mod kinds;
+mod leases;
 mod replicas;
 mod security;
 

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::Target;
 use crate::class::ClassName;
+use crate::coordinator::record;
 
 /// The name of the tenant of requests that belong to nobody else.
 pub const DEFAULT: &str = "default";
@@ -84,8 +85,16 @@ pub(super) fn check(
     let most = scheduler::tenants::MAX_TENANTS - 1;
     ensure!(others <= most, "there are {others} [tenant.NAME] tables; at most {most} can be");
     let mut keys: BTreeSet<&str> = api_key.iter().map(String::as_str).collect();
+    let mut numbers = BTreeMap::from([(record::number(DEFAULT), DEFAULT)]);
     for (name, tenant) in tenants {
         check_one(name, tenant)?;
+        let other = numbers.insert(record::number(name), name.as_str());
+        if let Some(other) = other.filter(|other| other != name) {
+            bail!(
+                "tenant.{name} and tenant.{other} would share one lease, as their names have the \
+                 same number; rename one of them"
+            );
+        }
         for key in &tenant.api_keys {
             ensure!(!key.is_empty(), "tenant.{name}.api_keys has an empty key; leave it out");
             ensure!(

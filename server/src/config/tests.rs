@@ -54,6 +54,8 @@ fn a_bad_file_is_reported_by_name_and_key() {
         ("admission = \"queue-cap\"", "such as queue-cap=64"),
         ("[class.latency]\nslo_ttft = \"auto\"", "class.latency"),
         ("max_num_seqs = 0", "max_num_seqs"),
+        // Both are 0x4eac0c95540867e4.
+        ("[tenant.8yn0iYCKYHlIj4-BwPqk]\n[tenant.GReLUrM4wMqfg9yzV3KQ]", "the same number"),
         ("served_model_name = [\"a\"]\n[model_alias.a]\nclass = \"latency\"", "model_alias"),
     ] {
         let file = file(text);

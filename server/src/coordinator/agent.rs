@@ -15,7 +15,7 @@ const TURN_MS: u64 = 10_000;
 /// A tenant whose cap holds for all replicas together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shared {
-    /// The same number on every replica.
+    /// The number of its name, see [`record::number`].
     pub tenant: u64,
     /// Units.
     pub cap: u32,

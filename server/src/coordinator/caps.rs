@@ -4,6 +4,7 @@ use scheduler::TenantId;
 use scheduler::cluster::Use;
 
 use super::agent::Shared;
+use super::record;
 use crate::state::App;
 
 /// The tenants whose cap holds for all replicas together.
@@ -17,8 +18,7 @@ pub(super) struct Caps {
 }
 
 impl Caps {
-    /// The caps, the first time that there is an engine to ask. The number of a tenant is its place
-    /// in the configuration, which all replicas share.
+    /// The caps, the first time that there is an engine to ask.
     pub(super) fn appear(&mut self, app: &App) -> Option<Vec<Shared>> {
         let service = app.service()?;
         if self.tenants.is_some() {
@@ -28,8 +28,10 @@ impl Caps {
         self.tenants = Some(limits.iter().map(|(tenant, _)| *tenant).collect());
         self.refused = vec![0; limits.len()];
         self.limits = limits.iter().map(|(_, cap)| *cap).collect();
-        let shared =
-            |(tenant, cap): &(TenantId, u32)| Shared { tenant: tenant.0.into(), cap: *cap };
+        let shared = |(tenant, cap): &(TenantId, u32)| Shared {
+            tenant: record::number(&service.tenants.get(*tenant).name),
+            cap: *cap,
+        };
         Some(limits.iter().map(shared).collect())
     }
 
@@ -47,17 +49,15 @@ impl Caps {
         uses.into_iter().zip(&mut self.refused).map(since).collect()
     }
 
-    /// Tells the gate what may be in use here now, if it is not what it was. Returns the sum.
-    pub(super) fn apply(&mut self, app: &App, limits: impl Iterator<Item = u32>) -> u32 {
-        let (Some(service), Some(tenants)) = (app.service(), &self.tenants) else { return 0 };
-        let mut sum = 0;
+    /// Tells the gate what may be in use here now, if it is not what it was, and the series.
+    pub(super) fn apply(&mut self, app: &App, limits: impl Iterator<Item = u32>) {
+        let (Some(service), Some(tenants)) = (app.service(), &self.tenants) else { return };
         for ((tenant, told), limit) in tenants.iter().zip(&mut self.limits).zip(limits) {
-            sum += limit;
             if *told != limit {
                 *told = limit;
                 service.engine.set_tenant_limit(*tenant, limit);
             }
         }
-        sum
+        service.metrics.tenant_leases(tenants.iter().copied().zip(self.limits.iter().copied()));
     }
 }

@@ -16,7 +16,7 @@ pub enum Condition {
     Up,
     /// They are not: it cannot be reached.
     Down,
-    /// It does not let us in.
+    /// It does not let us in, or is not who it should be.
     Denied,
     /// They are, but half of the others or more are missing.
     Split,
@@ -31,6 +31,4 @@ pub struct Status {
     pub view: ClusterView,
     /// How old what it rests on is; `None` if nothing was ever heard.
     pub age: Option<Duration>,
-    /// Units that may be in use here of caps for all replicas together, in sum.
-    pub lease_units: u32,
 }

@@ -293,7 +293,7 @@ impl Beat {
         if let Some(shared) = self.caps.appear(&self.app) {
             self.agent.share(&shared);
         }
-        self.status.lease_units = self.caps.apply(&self.app, self.agent.limits(now));
+        self.caps.apply(&self.app, self.agent.limits(now));
         if (before.ready, before.pending, before.draining)
             != (view.replicas.ready, view.replicas.pending, view.replicas.draining)
             && self.status.condition == Condition::Up

@@ -316,8 +316,8 @@ pub const CATALOGUE: &[Entry] = &[
     entry(
         "inference_coordinator_lease_units",
         Kind::Gauge,
-        &[],
-        "Requests that may be inside here of tenants whose limit all replicas share",
+        &["tier"],
+        "Requests that may be inside here of tenants whose limit all replicas share, by tier",
     ),
     entry("inference_step_seconds", STEP, &["kind"], "Duration of a step"),
     entry(

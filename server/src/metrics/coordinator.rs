@@ -16,7 +16,6 @@ pub(crate) struct Coordinator {
     age: Real,
     peers: Family<Labels, Real>,
     tick: Histogram,
-    lease_units: Real,
 }
 
 impl Coordinator {
@@ -26,7 +25,6 @@ impl Coordinator {
             age: r.gauge("inference_coordinator_view_age_seconds"),
             peers: r.family("inference_coordinator_peers"),
             tick: r.histogram("inference_coordinator_tick_seconds"),
-            lease_units: r.gauge("inference_coordinator_lease_units"),
         };
         // A replica that is alone has nothing that could be down.
         this.up.set(1.0);
@@ -49,7 +47,6 @@ impl Coordinator {
         let up = matches!(status.condition, Condition::None | Condition::Up | Condition::Split);
         self.up.set(if up { 1.0 } else { 0.0 });
         self.age.set(status.age.unwrap_or_default().as_secs_f64());
-        self.lease_units.set(status.lease_units.into());
         let replicas = &status.view.replicas;
         self.set_peers([replicas.ready, replicas.pending, replicas.draining, replicas.missing]);
     }

@@ -124,6 +124,12 @@ impl Metrics {
         self.tenants.decided(tenant, refused);
     }
 
+    /// How many requests of each of these tenants may be inside here, of a limit that all replicas
+    /// share.
+    pub fn tenant_leases(&self, units: impl Iterator<Item = (TenantId, u32)>) {
+        self.tenants.leased(units);
+    }
+
     /// What each tenant has inside now, in the order of their ids.
     pub fn tenant_uses(&self, uses: &[TenantUse]) {
         self.tenants.snapshot(uses);

@@ -1,5 +1,7 @@
 //! What tenants ask for and get, by tier.
 
+use std::collections::BTreeMap;
+
 use engine::TenantUse;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -17,6 +19,7 @@ pub(crate) struct Tenants {
     outstanding: Family<Labels, Real>,
     used: Family<Labels, Real>,
     reserved: Family<Labels, Real>,
+    leases: Family<Labels, Real>,
 }
 
 impl Tenants {
@@ -29,6 +32,7 @@ impl Tenants {
             outstanding: r.family("inference_tenant_outstanding_work_seconds"),
             used: r.family("inference_tenant_share_ratio"),
             reserved: r.family("inference_tenant_reserved_ratio"),
+            leases: r.family("inference_coordinator_lease_units"),
         };
         for (tier, permille) in tenants {
             let labels = of_tier(tier);
@@ -36,6 +40,7 @@ impl Tenants {
             this.rejected.get_or_create(&labels).inc_by(0);
             this.outstanding.get_or_create(&labels).set(0.0);
             this.used.get_or_create(&labels).set(0.0);
+            this.leases.get_or_create(&labels).set(0.0);
             this.reserved.get_or_create(&labels).inc_by(f64::from(*permille) / 1e3);
         }
         this
@@ -58,6 +63,18 @@ impl Tenants {
             }
             self.outstanding.get_or_create(&of_tier(tier)).set(outstanding);
             self.used.get_or_create(&of_tier(tier)).set(share);
+        }
+    }
+
+    /// How many requests of each of these tenants may be inside here, of a limit that all replicas
+    /// share.
+    pub(crate) fn leased(&self, units: impl Iterator<Item = (TenantId, u32)>) {
+        let mut sums = BTreeMap::new();
+        for (tenant, units) in units {
+            *sums.entry(self.tier(tenant.index())).or_insert(0.0) += f64::from(units);
+        }
+        for (tier, sum) in sums {
+            self.leases.get_or_create(&of_tier(tier)).set(sum);
         }
     }
 

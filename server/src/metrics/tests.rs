@@ -275,6 +275,19 @@ fn gauges_follow_the_snapshot() {
     assert_eq!(line(&text, "inference_outstanding_work_seconds{class=\"latency\"}"), "1.5");
 }
 
+#[test]
+fn leases_are_summed_by_tier() {
+    let metrics = metrics();
+    let text = metrics.render(&Snapshot::default());
+    assert_eq!(line(&text, "inference_coordinator_lease_units{tier=\"gold\"}"), "0.0");
+    for (units, of_gold) in [([3, 4], "4.0"), ([3, 0], "0.0")] {
+        metrics.tenant_leases([TenantId(0), TenantId(1)].into_iter().zip(units));
+        let text = metrics.render(&Snapshot::default());
+        assert_eq!(line(&text, "inference_coordinator_lease_units{tier=\"gold\"}"), of_gold);
+        assert_eq!(line(&text, "inference_coordinator_lease_units{tier=\"default\"}"), "3.0");
+    }
+}
+
 /// The user guide lists exactly what is exported.
 #[test]
 fn the_guide_lists_exactly_the_catalogue() {
