@@ -11,6 +11,7 @@ use axum::{Router, response::IntoResponse};
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer, ExposeHeaders};
 
 use crate::api::{chat, completions, drain, health, models, tokenize};
+use crate::endpoint::Endpoint;
 use crate::error::ApiError;
 use crate::metrics::http;
 use crate::state::App;
@@ -19,8 +20,8 @@ use crate::{auth, request_id, shutdown};
 /// The whole application.
 pub fn router(app: Arc<App>) -> Router {
     let protected = Router::new()
-        .route("/v1/chat/completions", only_post(chat::create))
-        .route("/v1/completions", only_post(completions::create))
+        .route(Endpoint::Chat.route(), only_post(chat::create))
+        .route(Endpoint::Completion.route(), only_post(completions::create))
         .route("/v1/models", only_get(models::list))
         .route("/v1/models/{*id}", only_get(models::retrieve))
         .route("/tokenize", only_post(tokenize::tokenize))

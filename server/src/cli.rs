@@ -263,7 +263,7 @@ pub struct SchedulingFlags {
     #[serde(skip)]
     safety_factor: Option<Safety>,
 
-    /// Class of requests that name none [default: latency]
+    /// Class of requests for which nothing else says it [default: latency]
     #[arg(long, value_name = "CLASS", env = "SLUICE_DEFAULT_CLASS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     default_class: Option<ClassName>,

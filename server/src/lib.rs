@@ -14,6 +14,7 @@ pub mod cli;
 pub mod config;
 pub mod coordinator;
 pub mod deadline;
+pub mod endpoint;
 pub mod error;
 pub mod generation;
 pub mod journal;

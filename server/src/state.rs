@@ -16,6 +16,8 @@ use tokio::time::Instant;
 
 use crate::config::Config;
 use crate::coordinator::Status;
+use crate::deadline::Terms;
+use crate::endpoint::Endpoint;
 use crate::error::{ApiError, OverloadStatus};
 use crate::journal::Journal;
 use crate::metrics::Metrics;
@@ -115,8 +117,10 @@ pub struct Service {
     pub journal: Arc<Journal>,
     /// Status of shed requests.
     pub overload: OverloadStatus,
-    /// Class of requests that name none.
+    /// Class of requests for which nothing else says it.
     pub default_class: Class,
+    /// Classes of the routes that select one, in the order of [`Endpoint::ALL`].
+    pub routes: [Option<Class>; 2],
     /// Who sends requests.
     pub tenants: Tenants,
     /// Tells which attempts belong together.
@@ -130,10 +134,14 @@ pub struct Service {
 }
 
 impl Service {
-    /// The class of a request: what its headers or its model's name say, or else its tenant's
-    /// default, or the server's.
-    pub fn class(&self, named: Option<Class>, tenant: TenantId) -> Class {
-        named.or(self.tenants.get(tenant).default_class).unwrap_or(self.default_class)
+    /// The class of a request: what it says itself (in a header, or else by the model's name), or
+    /// else its tenant's default, that of its route, or the server's.
+    #[must_use]
+    pub fn class(&self, terms: &Terms, served: &Served, endpoint: Endpoint) -> Class {
+        let said = terms.class.or(served.class);
+        let of_tenant = self.tenants.get(terms.tenant).default_class;
+        let of_route = self.routes[endpoint as usize];
+        said.or(of_tenant).or(of_route).unwrap_or(self.default_class)
     }
 }
 

@@ -12,6 +12,7 @@ use super::call::Call;
 use super::outlook;
 use super::prepare::Prepared;
 use super::stream;
+use crate::endpoint::Endpoint;
 use crate::error::ApiError;
 use crate::generation::{Generation, Interruption, Piece, Setup};
 use crate::openai::chat::{ChatChoice, ChatResponse};
@@ -19,15 +20,6 @@ use crate::openai::common::Head;
 use crate::openai::completion::{CompletionChoice, CompletionResponse};
 use crate::openai::logprobs::TokenEntry;
 use crate::state::{Service, unix_now};
-
-/// Which endpoint asks; decides the shape of the answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Endpoint {
-    /// `/v1/chat/completions`.
-    Chat,
-    /// `/v1/completions`.
-    Completion,
-}
 
 /// Asks for admission and answers, streamed or whole. The headers of a stream are sent only once
 /// the request is in, so a refusal always has its real status.
@@ -41,7 +33,7 @@ pub async fn create(
     prepared: Prepared,
 ) -> Result<Response, ApiError> {
     let Call { arrival, terms, name, .. } = call;
-    let class = service.class(terms.class.or(prepared.served.class), terms.tenant);
+    let class = prepared.class;
     let streaming = prepared.stream;
     let slo = service.engine.slo(call.terms.tenant, class);
     let submission = Submission {

@@ -2,10 +2,11 @@
 
 use axum::response::Response;
 
-use super::answer::{self, Endpoint};
+use super::answer;
 use super::call::Call;
 use super::early;
 use super::prepare::{self, Encoded, Prepared, SharedFields, off_thread};
+use crate::endpoint::Endpoint;
 use crate::error::ApiError;
 use crate::openai::chat::{ChatFields, ConversationFields};
 use crate::openai::fields;
@@ -25,7 +26,7 @@ pub async fn create(Ready(service): Ready, call: Call) -> Result<Response, ApiEr
 fn prepare(service: &Service, call: &Call, body: &[u8]) -> Result<Prepared, ApiError> {
     let own = [fields::names::<ConversationFields>(), fields::names::<ChatFields>()];
     let model = &service.model;
-    let shared = SharedFields::read(model, body, &own)?;
+    let shared = SharedFields::read(service, call, Endpoint::Chat, body, &own)?;
     // A template may leave out whatever it likes: it is not known yet how much will be said.
     early::check(service, call, &shared, &[1])?;
     let conversation: ConversationFields = fields::read(body)?;

@@ -2,10 +2,11 @@
 
 use axum::response::Response;
 
-use super::answer::{self, Endpoint};
+use super::answer;
 use super::call::Call;
 use super::early;
 use super::prepare::{self, Encoded, Prepared, SharedFields, off_thread};
+use crate::endpoint::Endpoint;
 use crate::error::ApiError;
 use crate::openai::completion::CompletionFields;
 use crate::openai::fields;
@@ -26,7 +27,8 @@ pub async fn create(Ready(service): Ready, call: Call) -> Result<Response, ApiEr
 
 fn prepare(service: &Service, call: &Call, body: &[u8]) -> Result<Prepared, ApiError> {
     let model = &service.model;
-    let shared = SharedFields::read(model, body, &[fields::names::<CompletionFields>()])?;
+    let own = [fields::names::<CompletionFields>()];
+    let shared = SharedFields::read(service, call, Endpoint::Completion, body, &own)?;
     let completion: CompletionFields = fields::read(body)?;
     early::check(service, call, &shared, &least_tokens(model, &completion.prompt)?)?;
 

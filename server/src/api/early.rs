@@ -24,7 +24,7 @@ pub fn check(
 ) -> Result<(), ApiError> {
     let Call { terms, arrival, .. } = *call;
     let common = &shared.common;
-    let class = service.class(terms.class.or(shared.served.class), terms.tenant);
+    let class = shared.class;
     let slo = service.engine.slo(terms.tenant, class);
     let streaming = common.streaming()?.is_some();
     let targets = common.slo.unwrap_or_default();

@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use engine::{Prompt, SamplingParams};
 use models::TemplateError;
+use scheduler::Class;
 use serde_json::Value;
 
+use super::call::Call;
+use crate::endpoint::Endpoint;
 use crate::error::ApiError;
 use crate::openai::chat::ConversationFields;
 use crate::openai::common::{CommonFields, SloFields, StreamOptions};
@@ -22,6 +25,8 @@ const LARGE_BODY: usize = 8 << 10;
 pub struct Prepared {
     /// The model's name as the client used it.
     pub served: Served,
+    /// Its class.
+    pub class: Class,
     /// What to generate from.
     pub prompts: Vec<Prompt>,
     /// Whom they may share KV blocks with.
@@ -54,6 +59,8 @@ pub struct Encoded {
 pub struct SharedFields {
     /// The model's name as the client used it.
     pub served: Served,
+    /// The request's class: decided here, for whatever becomes of it.
+    pub class: Class,
     /// About the request as a whole.
     pub common: CommonFields,
     /// How tokens are chosen.
@@ -65,13 +72,20 @@ impl SharedFields {
     ///
     /// # Errors
     /// A field that cannot be accepted, a value that does not fit, or no such model.
-    pub fn read(model: &Model, body: &[u8], own: &[&[&str]]) -> Result<SharedFields, ApiError> {
+    pub fn read(
+        service: &Service,
+        call: &Call,
+        endpoint: Endpoint,
+        body: &[u8],
+        own: &[&[&str]],
+    ) -> Result<SharedFields, ApiError> {
         let shared: [&[&str]; 2] =
             [fields::names::<CommonFields>(), fields::names::<SamplingFields>()];
         fields::check(body, &[&shared, own].concat())?;
         let common: CommonFields = fields::read(body)?;
-        let served = model.resolve(common.model.as_deref())?;
-        Ok(SharedFields { served, common, sampling: fields::read(body)? })
+        let served = service.model.resolve(common.model.as_deref())?;
+        let class = service.class(&call.terms, &served, endpoint);
+        Ok(SharedFields { served, class, common, sampling: fields::read(body)? })
     }
 
     /// Puts the parts together; `logprobs` as checked by the endpoint.
@@ -85,7 +99,7 @@ impl SharedFields {
         logprobs: Option<u32>,
         prompts: Vec<Encoded>,
     ) -> Result<Prepared, ApiError> {
-        let SharedFields { served, common, sampling } = self;
+        let SharedFields { served, class, common, sampling } = self;
         let text = sampling.text_options()?;
         let sampling = sampling.params(model.vocab_size, max_tokens, logprobs)?;
         let n = common.choices(prompts.len())?;
@@ -97,6 +111,7 @@ impl SharedFields {
         }
         Ok(Prepared {
             served,
+            class,
             prompts: tokens,
             cache_salt: common.cache_salt()?.map(Arc::from),
             sampling,

@@ -10,7 +10,8 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use serde::Serialize;
 
-use super::answer::{Answer, Endpoint};
+use super::answer::Answer;
+use crate::endpoint::Endpoint;
 use crate::generation::Piece;
 use crate::openai::chat::{ChatChunk, ChatChunkChoice};
 use crate::openai::common::{StreamOptions, Usage};

@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt;
+use scheduler::{Class, TenantId};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
@@ -12,7 +13,9 @@ use tower::ServiceExt;
 
 use super::*;
 use crate::config::Config;
+use crate::deadline::Terms;
 use crate::launch;
+use crate::state::Served;
 
 /// An answer, its body read whole.
 struct Answer {
@@ -253,6 +256,41 @@ async fn names_select_classes_and_are_echoed() {
     let accepted = "inference_admission_accepted_total{class=\"throughput\",attempt=\"first\"} ";
     let count = metrics.text.lines().find_map(|line| line.strip_prefix(accepted));
     assert!(count.is_some_and(|count| count != "0"), "{}", metrics.text);
+}
+
+#[tokio::test]
+async fn header_then_alias_then_tenant_then_route_then_default_select_the_class() {
+    use Class::{Latency, Throughput};
+    let (bulk, quick) = (Some(Throughput), Some(Latency));
+    let of = |header, alias, tenant: Option<&str>, routes: [Option<Class>; 2], default: &str| {
+        let mut text =
+            format!("default_class = \"{default}\"\n[tenant.acme]\napi_keys = [\"k\"]\n");
+        text += &tenant.map(|class| format!("default_class = \"{class}\"\n")).unwrap_or_default();
+        for class in Class::ALL {
+            let listed = Endpoint::ALL.into_iter().zip(routes);
+            let listed = listed.filter(|(_, selected)| *selected == Some(class));
+            let listed: Vec<&str> = listed.map(|(endpoint, _)| endpoint.route()).collect();
+            text += &format!("[class.{}]\nroutes = {listed:?}\n", class.label());
+        }
+        let app = start(&config(&text));
+        let service = app.service().expect("ready");
+        let mut terms = Terms::from_headers(&HeaderMap::new()).expect("nothing is wrong");
+        (terms.class, terms.tenant) = (header, TenantId(1));
+        let served = Served { name: "m".into(), class: alias };
+        Endpoint::ALL.map(|endpoint| service.class(&terms, &served, endpoint))
+    };
+    for (header, alias, tenant, routes, default, expected) in [
+        (bulk, quick, Some("latency"), [quick; 2], "latency", [Throughput; 2]),
+        (None, bulk, Some("latency"), [quick; 2], "latency", [Throughput; 2]),
+        (None, None, Some("throughput"), [quick; 2], "latency", [Throughput; 2]),
+        (None, None, None, [None, bulk], "latency", [Latency, Throughput]),
+        (None, None, None, [quick, None], "throughput", [Latency, Throughput]),
+        (None, None, None, [bulk, quick], "latency", [Throughput, Latency]),
+        (None, None, None, [None; 2], "throughput", [Throughput; 2]),
+    ] {
+        let found = of(header, alias, tenant, routes, default);
+        assert_eq!(found, expected, "{header:?} {alias:?} {tenant:?} {routes:?} {default}");
+    }
 }
 
 #[tokio::test]

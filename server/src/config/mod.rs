@@ -5,6 +5,7 @@
 //! hold, and an unknown key is an error wherever it comes from.
 
 mod choices;
+mod classes;
 mod scaling;
 mod tenants;
 mod units;
@@ -18,6 +19,7 @@ use engine::profile::{Costs, Limits, Profile};
 use serde::{Deserialize, Serialize};
 
 pub use choices::{Alias, KvCacheDtype, LogFormat, RunnerKind, Weights};
+pub use classes::{ClassSettings, Classes};
 pub use scaling::ScalingSettings;
 pub use tenants::{
     DEFAULT as DEFAULT_TENANT, TenantSettings, TenantTargets, permille as share_permille,
@@ -88,7 +90,7 @@ pub struct Config {
     pub retry_budget: f64,
     /// Prompts that begin alike are computed once.
     pub enable_prefix_caching: bool,
-    /// Class of requests that name none.
+    /// Class of requests for which nothing else says it.
     pub default_class: ClassName,
     /// Where replicas meet: `memory` for one that is alone, or a URL of Redis.
     #[serde(serialize_with = "address::serialize_shown")]
@@ -137,45 +139,6 @@ pub struct Config {
     pub tenant: BTreeMap<String, TenantSettings>,
     /// The `simulated` runner.
     pub simulated: Simulated,
-}
-
-/// Settings of both classes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Classes {
-    /// Interactive work.
-    #[serde(deserialize_with = "latency_settings")]
-    pub latency: ClassSettings,
-    /// Bulk work.
-    #[serde(deserialize_with = "throughput_settings")]
-    pub throughput: ClassSettings,
-}
-
-/// Settings of one class.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ClassSettings {
-    /// Arrival to first token.
-    pub slo_ttft: Target,
-    /// Mean gap between tokens; `auto` is four times the unloaded gap.
-    pub slo_tpot: Target,
-    /// Arrival to last token.
-    pub slo_e2e: Target,
-    /// How much of a deadline a forecast may use.
-    pub safety_factor: Safety,
-    /// Most sequences that wait.
-    pub max_waiting: u32,
-    /// Target batch: most sequences of the class in a step; absent means as many as a step takes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_num_seqs: Option<u32>,
-    /// Slots that the other class leaves free for it while it has work; absent means what the
-    /// scheduling policy keeps.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub slots_kept: Option<u32>,
-    /// Share of the KV pool that it may hold while the other class has work; absent means all but
-    /// what the scheduling policy keeps for the other one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kv_share: Option<f64>,
 }
 
 /// What the `simulated` runner pretends to be. The default resembles the demo model on one core.
@@ -247,28 +210,6 @@ impl Default for Config {
     }
 }
 
-impl Default for Classes {
-    fn default() -> Classes {
-        let latency = ClassSettings {
-            slo_ttft: Target::Within(Duration::from_millis(1_500)),
-            slo_tpot: Target::Auto,
-            slo_e2e: Target::None,
-            safety_factor: Safety::Auto,
-            max_waiting: 256,
-            max_num_seqs: None,
-            slots_kept: None,
-            kv_share: None,
-        };
-        let throughput = ClassSettings {
-            slo_ttft: Target::Within(Duration::from_secs(60)),
-            slo_tpot: Target::None,
-            max_waiting: 1_024,
-            ..latency.clone()
-        };
-        Classes { latency, throughput }
-    }
-}
-
 impl Default for Simulated {
     fn default() -> Simulated {
         Simulated {
@@ -300,14 +241,6 @@ where
     // In full it names the key, on a line of its own.
     let problem = |error: toml::de::Error| error.to_string().trim().replace('\n', " ");
     all.try_into().map_err(|error| D::Error::custom(problem(error)))
-}
-
-fn latency_settings<'de, D: serde::Deserializer<'de>>(d: D) -> Result<ClassSettings, D::Error> {
-    over_default(d, &Classes::default().latency)
-}
-
-fn throughput_settings<'de, D: serde::Deserializer<'de>>(d: D) -> Result<ClassSettings, D::Error> {
-    over_default(d, &Classes::default().throughput)
 }
 
 fn simulated_cost<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Costs, D::Error> {
@@ -429,37 +362,7 @@ impl Config {
         );
         self.scaling.check()?;
         tenants::check(&self.tenant, &self.api_key)?;
-        self.check_classes()
-    }
-
-    fn check_classes(&self) -> anyhow::Result<()> {
-        for (name, class) in
-            [("latency", &self.class.latency), ("throughput", &self.class.throughput)]
-        {
-            ensure!(
-                class.slo_ttft != Target::Auto && class.slo_e2e != Target::Auto,
-                "class.{name}: only slo_tpot can be `auto`; give a duration or `none`"
-            );
-            ensure!(
-                (1..=65_536).contains(&class.max_waiting),
-                "class.{name}.max_waiting must be 1 to 65536"
-            );
-            let slots = self.max_num_seqs;
-            ensure!(
-                class.max_num_seqs.is_none_or(|most| (1..=slots).contains(&most)),
-                "class.{name}.max_num_seqs must be 1 to max_num_seqs, which is {slots}; leave it \
-                 out for no limit of its own"
-            );
-            ensure!(
-                class.slots_kept.is_none_or(|kept| kept < slots),
-                "class.{name}.slots_kept must be below max_num_seqs, which is {slots}: the other \
-                 class needs a slot too"
-            );
-            ensure!(
-                class.kv_share.is_none_or(|share| share > 0.0 && share <= 1.0),
-                "class.{name}.kv_share must be above 0 and at most 1"
-            );
-        }
+        self.class.check(self.max_num_seqs)?;
         for alias in self.model_alias.keys() {
             ensure!(
                 !self.served_model_name.contains(alias),

@@ -19,6 +19,7 @@ use scheduler::{IsolationConfig, KindConfig, RetryConfig};
 use tokio::sync::{Semaphore, watch};
 
 use crate::config::{Admission, Config, RunnerKind};
+use crate::endpoint::Endpoint;
 use crate::error::OverloadStatus;
 use crate::journal::Journal;
 use crate::metrics::observer::Reporter;
@@ -107,6 +108,7 @@ pub fn launch(config: &Config) -> anyhow::Result<(Service, Summary)> {
         journal,
         overload: OverloadStatus::new(config.overload_status),
         default_class: config.default_class.into(),
+        routes: Endpoint::ALL.map(|endpoint| config.class.of_route(endpoint.route())),
         tenants,
         origins: Origins::default(),
         in_flight: watch::Sender::new(0),
