@@ -133,3 +133,6 @@ impl Room {
         free || held.blocks[own].saturating_add(blocks) <= self.most_blocks[own]
     }
 }
+
+#[cfg(test)]
+mod tests;
