@@ -4,6 +4,7 @@
 
 mod admission;
 mod cancel;
+mod classes;
 mod clients;
 mod coordinator;
 mod crowd;
