@@ -23,7 +23,8 @@ pub struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// A fixed number of requests under way: throughput and unloaded latency.
+    /// A fixed number of requests under way: throughput and unloaded latency. Who is refused waits
+    /// for as long as the server says before the next one.
     ///
     /// Example: sluice-load closed --url http://127.0.0.1:8000 -c 1,8,32 -n 4
     Closed(Closed),
@@ -101,6 +102,10 @@ pub struct Common {
     /// Append each run to this file, one JSON object a line.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Append each request to this file, one JSON object a line in order of arrival: two runs with
+    /// the same seed can be compared request by request.
+    #[arg(long, value_name = "FILE")]
+    pub requests: Option<PathBuf>,
     /// Limits that a request must keep.
     #[command(flatten)]
     pub slo: SloArgs,

@@ -217,6 +217,9 @@ impl<'a> Session<'a> {
         if let Some(path) = &self.common.json {
             report::append(path, &run)?;
         }
+        if let Some(path) = &self.common.requests {
+            report::append_requests(path, &run.label, records, &slo)?;
+        }
         Ok(run)
     }
 }

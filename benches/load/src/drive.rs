@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::arrivals::{Arrival, MAX_ARRIVALS};
 use crate::exchange::Target;
@@ -24,7 +24,8 @@ pub struct ClosedLoop {
     pub max_tokens: u32,
 }
 
-/// Runs a closed loop to its end. A request's scheduled arrival is the moment its slot is free.
+/// Runs a closed loop to its end. A request's scheduled arrival is the moment its slot is free. A
+/// slot that was refused sends its next request when it was told to.
 ///
 /// # Errors
 /// If a count is 0 or the run would exceed [`MAX_ARRIVALS`] requests.
@@ -46,7 +47,12 @@ pub async fn closed(target: Arc<Target>, shape: ClosedLoop, seed: u64) -> Result
                     max_tokens: shape.max_tokens,
                 };
                 let number = turn * u64::from(shape.concurrency) + slot;
-                records.push(target.measure(now, arrival, request_seed(seed, number)).await);
+                let record = target.measure(now, arrival, request_seed(seed, number)).await;
+                let told = record.retry_after.filter(|_| turn + 1 < u64::from(shape.per_slot));
+                records.push(record);
+                if let Some(seconds) = told {
+                    sleep(Duration::from_secs(seconds.into())).await;
+                }
             }
             records
         });

@@ -4,11 +4,12 @@ use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::outcome::Slo;
+use crate::outcome::{End, Record, Slo};
 use crate::summary::{Percentiles, Summary};
 
 /// How load was offered.
@@ -87,11 +88,76 @@ pub struct Run {
 pub fn append(path: &Path, run: &Run) -> Result<()> {
     let mut line = serde_json::to_vec(run)?;
     line.push(b'\n');
+    append_bytes(path, &line)
+}
+
+/// What became of one request, as it is written down.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RequestLine {
+    /// The label of its run.
+    pub label: String,
+    /// When it was to arrive, in seconds from the start of the run.
+    pub at_s: f64,
+    /// Prompt length: the server's count, or what was asked for.
+    pub prompt_tokens: u32,
+    /// Output tokens asked for.
+    pub max_tokens: u32,
+    /// Output tokens received.
+    pub output_tokens: u64,
+    /// HTTP status, if an answer came.
+    pub status: Option<u16>,
+    /// Its answer came to its end.
+    pub completed: bool,
+    /// And within every limit.
+    pub met: bool,
+    /// Arrival to first token.
+    pub ttft_ms: Option<f64>,
+    /// Mean time per output token after the first.
+    pub tpot_ms: Option<f64>,
+    /// Arrival to its end, whatever that was.
+    pub ended_ms: f64,
+}
+
+impl RequestLine {
+    fn of(label: &str, record: &Record, slo: &Slo) -> Self {
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        Self {
+            label: label.to_owned(),
+            at_s: record.arrival.at.as_secs_f64(),
+            prompt_tokens: record.prompt_tokens.unwrap_or(record.arrival.prompt_tokens),
+            max_tokens: record.arrival.max_tokens,
+            output_tokens: record.output_tokens(),
+            status: record.status,
+            completed: record.end == End::Completed,
+            met: slo.met(record),
+            ttft_ms: record.first_text.map(ms),
+            tpot_ms: record.tpot().map(ms),
+            ended_ms: ms(record.ended),
+        }
+    }
+}
+
+/// Appends the requests of a run to `path`, one line each, in order of arrival.
+///
+/// # Errors
+/// If the file cannot be written.
+pub fn append_requests(path: &Path, label: &str, records: &[Record], slo: &Slo) -> Result<()> {
+    let mut records: Vec<&Record> = records.iter().collect();
+    records.sort_by_key(|record| record.arrival.at);
+    let mut lines = Vec::new();
+    for record in records {
+        serde_json::to_writer(&mut lines, &RequestLine::of(label, record, slo))?;
+        lines.push(b'\n');
+    }
+    append_bytes(path, &lines)
+}
+
+fn append_bytes(path: &Path, bytes: &[u8]) -> Result<()> {
     OpenOptions::new()
         .create(true)
         .append(true)
         .open(path)
-        .and_then(|mut file| file.write_all(&line))
+        .and_then(|mut file| file.write_all(bytes))
         .with_context(|| format!("writing {}", path.display()))
 }
 
@@ -201,11 +267,8 @@ fn time(percentiles: Option<Percentiles>, pick: fn(&Percentiles) -> f64) -> Stri
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::arrivals::Arrival;
-    use crate::outcome::{End, Record};
 
     pub(crate) fn run(label: &str, load: Load) -> Run {
         let arrival = Arrival { at: Duration::ZERO, prompt_tokens: 128, max_tokens: 64 };
@@ -238,6 +301,37 @@ pub(crate) mod tests {
         let back = read(&path);
         std::fs::remove_file(&path).unwrap();
         assert_eq!(back.unwrap(), runs);
+    }
+
+    #[test]
+    fn requests_are_written_in_order_of_arrival_with_what_became_of_them() {
+        let record = |at: u64, end, first: u64| {
+            let at = Duration::from_secs(at);
+            let mut record = Record::new(Arrival { at, prompt_tokens: 128, max_tokens: 64 });
+            (record.end, record.ended) = (end, Duration::from_millis(900));
+            record.text_at(Duration::from_millis(first));
+            record.text_at(Duration::from_millis(first + 50));
+            record
+        };
+        let records = [
+            record(2, End::Completed, 300),
+            record(0, End::Completed, 100),
+            record(1, End::Broken, 100),
+        ];
+        let slo = Slo { ttft_us: Some(200_000), ..Slo::default() };
+        let path = std::env::temp_dir().join(format!("sluice-lines-{}.jsonl", std::process::id()));
+        append_requests(&path, "a", &records, &slo).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let lines: Vec<RequestLine> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let shown: Vec<_> = lines.iter().map(|line| (line.at_s, line.met, line.ttft_ms)).collect();
+        assert_eq!(
+            shown,
+            [(0.0, true, Some(100.0)), (1.0, false, Some(100.0)), (2.0, false, Some(300.0))]
+        );
+        assert_eq!((lines[0].tpot_ms, lines[0].ended_ms), (Some(50.0), 900.0));
+        assert_eq!((lines[0].prompt_tokens, lines[0].output_tokens), (128, 2));
     }
 
     #[test]

@@ -150,6 +150,15 @@ async fn counts_sum_to_what_was_sent() {
     assert_eq!(summary.retry_after_s, Some((3, 3, 7)));
 }
 
+/// The script's third answer says so: three seconds.
+#[tokio::test]
+async fn a_slot_that_was_refused_waits_as_it_was_told() {
+    let shape = drive::ClosedLoop { concurrency: 1, per_slot: 2, prompt_tokens: 4, max_tokens: 3 };
+    let records = drive::closed(target(&serve().await), shape, 1).await.unwrap();
+    assert_eq!(records.len(), 2);
+    assert!(records[1].arrival.at >= Duration::from_secs(3), "{:?}", records[1].arrival);
+}
+
 #[tokio::test]
 async fn a_server_that_is_not_there_is_unreachable_and_not_a_crash() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
