@@ -4,8 +4,9 @@ Usage: forecasts.py header | LENGTHS ADMISSION BURSTINESS LOAD BEFORE AFTER RUNS
 """
 
 import json
-import re
 import sys
+
+from scrape import scrape
 
 COLUMNS = [
     "lengths and SLO", "admission", "arrivals", "load",
@@ -13,19 +14,6 @@ COLUMNS = [
     "E2E, carried", "TTFT, carried", "E2E, at admission", "TTFT, at admission",
     "margin", "coverage",
 ]
-SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$")
-LABEL = re.compile(r'(\w+)="([^"]*)"')
-
-
-def scrape(path):
-    """Samples of a Prometheus text by name and labels."""
-    samples = {}
-    for line in open(path):
-        match = SAMPLE.match(line.strip())
-        if match:
-            labels = tuple(sorted(LABEL.findall(match[2] or "")))
-            samples[match[1], labels] = float(match[3])
-    return samples
 
 
 def buckets(before, after, quantity, basis):
