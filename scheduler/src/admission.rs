@@ -77,7 +77,9 @@ pub struct IsolationConfig {
     /// The most of the device that throughput promises leave to latency work that is expected, as
     /// much of which came lately; per mille. 0 promises as if nobody came later.
     pub latency_share_permille: u32,
-    /// How many of a thousand throughput promises latency work that is in time may break.
+    /// How many of a thousand throughput promises latency work that is in time may break. Of the
+    /// promises to latency work itself no more than that, and at most 18 of a thousand, may break
+    /// for requests of a quarter of the work.
     pub displacement_permille: u32,
 }
 

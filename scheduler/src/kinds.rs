@@ -37,7 +37,7 @@ const FULL_CUT: u64 = 333;
 
 /// What is asked for to spare where the least room is far below the usual, per mille of the
 /// forecast, and the margin that it comes on top of.
-const MOST_HEADROOM: u32 = 750;
+const MOST_HEADROOM: u32 = 600;
 const MARGIN: u32 = 1_050;
 
 /// Octaves of prompt lengths, and over how many requests of one its refusals are averaged.

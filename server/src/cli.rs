@@ -290,7 +290,8 @@ pub struct SchedulingFlags {
     #[serde(skip_serializing_if = "Option::is_none")]
     latency_share: Option<f64>,
 
-    /// How many of the promises to class throughput latency work may break [default: 0.05]
+    /// How many of the promises to class throughput latency work may break; of those to class
+    /// latency small requests may break as many, but at most 0.018 [default: 0.05]
     #[arg(long, value_name = "SHARE", env = "SLUICE_DISPLACEMENT_BUDGET")]
     #[serde(skip_serializing_if = "Option::is_none")]
     displacement_budget: Option<f64>,

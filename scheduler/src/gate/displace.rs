@@ -15,6 +15,14 @@ use crate::placement::Placement;
 use crate::request::{Deadline, Request};
 use crate::time::Micros;
 
+/// Latency work displaces its own class only where that takes so many times its work: what vetoes
+/// many is exchanged for many.
+const LARGE: u64 = 4;
+
+/// Of the promises to latency work, so many may be broken by their own class, per mille, if no less
+/// is allowed for bulk promises.
+const OWN_PERMILLE: u32 = 18;
+
 /// Places in the ledger whose promises are given up for an admission.
 pub(super) type Displaced = Vec<u32>;
 
@@ -73,9 +81,10 @@ impl Gate {
     /// A promise was given to `request`: a part of one more may be broken.
     pub(super) fn count_promise(&mut self, request: &Request) {
         let promised = request.deadline != Deadline::default();
+        let of_bulk = self.config.isolation.displacement_permille;
         let permille = match request.class {
-            Class::Latency => 0,
-            Class::Throughput => self.config.isolation.displacement_permille,
+            Class::Latency => of_bulk.min(OWN_PERMILLE),
+            Class::Throughput => of_bulk,
         };
         if promised && self.config.mode == AdmissionMode::Deadline {
             self.budgets[request.class.index()].give(permille);
@@ -92,7 +101,14 @@ impl Gate {
     }
 }
 
-/// Whether the promise of `owner` may be given up for `candidate`: latency work goes before bulk.
+/// Whether the promise of `owner` may be given up for `candidate`: latency work goes before bulk,
+/// and before what is large among its own.
 fn may_displace(candidate: &Candidate, owner: &Reservation) -> bool {
-    candidate.kind.class < owner.kind().class
+    match (candidate.kind.class, owner.kind().class) {
+        (Class::Latency, Class::Throughput) => true,
+        (Class::Latency, Class::Latency) => {
+            owner.work().0 >= candidate.work().0.saturating_mul(LARGE)
+        }
+        (Class::Throughput, _) => false,
+    }
 }
