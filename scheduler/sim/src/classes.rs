@@ -9,7 +9,7 @@ use crate::driver::Setup;
 use crate::experiment::{Effort, capacity};
 use crate::front::Admitting;
 use crate::score::Score;
-use crate::stats::Mean;
+use crate::stats::{Mean, digits};
 use crate::stream::{Stream, merge};
 use crate::table::Table;
 use crate::target::Target;
@@ -147,16 +147,13 @@ pub fn print(
                 slos.clone(),
                 name.to_owned(),
                 latency.to_string(),
-                format!("{:.2}", latency.mean / base),
-                format!("{:.3}", mean(scores, |both| both.latency.kept).mean),
+                digits(latency.mean / base, 2),
+                digits(mean(scores, |both| both.latency.kept).mean, 3),
                 mean(scores, |both| both.throughput.attainment).to_string(),
                 mean(scores, |both| both.throughput.kept).to_string(),
-                format!("{:.3}", mean(scores, |both| both.throughput.displaced).mean),
+                digits(mean(scores, |both| both.throughput.displaced).mean, 3),
                 rules(scores),
-                format!(
-                    "{:.0}",
-                    mean(scores, |both| both.latency.goodput + both.throughput.goodput).mean
-                ),
+                digits(mean(scores, |both| both.latency.goodput + both.throughput.goodput).mean, 0),
             ]);
         };
         row(gate.name, &alone_scores);
@@ -213,7 +210,7 @@ fn mean(scores: &[Both], of: impl Fn(&Both) -> f64) -> Mean {
 fn rules(scores: &[Both]) -> String {
     let of = |rule: Rule| {
         let place = Rule::ALL.iter().position(|one| *one == rule).unwrap_or(0);
-        format!("{:.2}", mean(scores, |both| both.latency.by_rule[place]).mean)
+        digits(mean(scores, |both| both.latency.by_rule[place]).mean, 2)
     };
     [Rule::Own, Rule::Harm, Rule::Kind].map(of).join(" ")
 }

@@ -10,6 +10,13 @@ pub fn quantile(mut values: Vec<f64>, q: f64) -> f64 {
     values.get((last as f64 * q).round() as usize).copied().unwrap_or(f64::NAN)
 }
 
+/// `value` with so many digits behind the point; a dash if it is not a number, because there was
+/// nothing to measure.
+#[must_use]
+pub fn digits(value: f64, digits: usize) -> String {
+    if value.is_nan() { "-".into() } else { format!("{value:.digits$}") }
+}
+
 /// A mean over seeds, with half the width of its 95 % t interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mean {
@@ -44,9 +51,12 @@ impl Mean {
     }
 }
 
-/// Three digits, the sign only if asked for.
+/// Three digits, the sign only if asked for; a dash if there is no mean.
 impl fmt::Display for Mean {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.mean.is_nan() {
+            return write!(f, "-");
+        }
         if f.sign_plus() {
             return write!(f, "{:+.3} ±{:.3}", self.mean, self.half);
         }
@@ -63,6 +73,8 @@ mod tests {
         let mean = Mean::of([1.0, 2.0, 3.0, f64::NAN]);
         assert_eq!(mean.to_string(), "2.000 ±2.484");
         assert_eq!(format!("{:+}", Mean::of([0.5])), "+0.500 ±0.000");
+        assert_eq!(format!("{0} {0:+}", Mean::of([f64::NAN])), "- -", "nothing was measured");
+        assert_eq!([digits(0.25, 1), digits(1.0, 3), digits(f64::NAN, 3)], ["0.2", "1.000", "-"]);
         assert_eq!(quantile(vec![3.0, 1.0, 2.0], 0.5), 2.0);
         assert!(quantile(Vec::new(), 0.5).is_nan());
     }
