@@ -11,7 +11,7 @@ use crate::prefix::CachedPrefixes;
 use crate::promise::{Kind, Promise};
 use crate::request::{Request, RequestId, SequenceSpec};
 use crate::rules::{Next, Rules};
-use crate::segments::{State, StepCost, Tempo};
+use crate::segments::{Gap, State, StepCost, Tempo};
 use crate::sequence::Sequence;
 use crate::time::Micros;
 
@@ -21,8 +21,6 @@ use crate::time::Micros;
 pub(crate) struct Candidate {
     pub(crate) id: RequestId,
     pub(crate) kind: Kind,
-    /// It is more than its tenant's reservation is for.
-    pub(crate) borrows: bool,
     /// Its place in the queue for prefill.
     pub(crate) rank: Rank,
     pub(crate) promise: Promise,
@@ -94,8 +92,7 @@ impl Candidate {
         let tempo = sequence(0).tempo();
         let mut candidate = Candidate {
             id: request.id,
-            kind: Kind { class: request.class, exact, tenant: request.tenant },
-            borrows: request.borrows,
+            kind: Kind::new(sequence(0).line(), request.tenant, exact),
             rank,
             promise: Promise { deadline: request.deadline, first_token: None, gaps: 0 },
             slots,
@@ -152,6 +149,12 @@ impl Candidate {
         (first, first.plus(decode))
     }
 
+    /// It turns out to be more than its tenant's reservation is for.
+    pub(crate) fn borrow(&mut self) {
+        self.kind = self.kind.borrowing();
+        self.tempo.reserved = Gap::default();
+    }
+
     /// It would decode by turns if the policy rations.
     pub(crate) fn is_patient(&self) -> bool {
         self.kind.class == Class::Throughput && self.promise.deadline.tpot.is_none()
@@ -159,7 +162,7 @@ impl Candidate {
 
     /// Its prefill as the policy is told of it.
     pub(crate) fn next(&self) -> Next {
-        Next { class: self.kind.class, tempo: self.tempo, todo: self.todo, start: 0 }
+        Next { line: self.kind.line(), tempo: self.tempo, todo: self.todo, start: 0 }
     }
 
     /// What it adds to the steps that it decodes in.

@@ -1,7 +1,6 @@
 //! Taking waiting sequences in: who may start, and who goes past whom.
 
 use crate::basis::Basis;
-use crate::class::Class;
 use crate::plan::StepPlan;
 use crate::planner::Place;
 use crate::policy::Change;
@@ -17,7 +16,7 @@ const MAX_BYPASSES: u8 = 64;
 
 /// Why a waiting sequence was not taken in.
 enum NotNow {
-    /// Its blocks are not there, or are the other class's; a smaller one may fit.
+    /// Its blocks are not there, or are kept for others; a smaller one may fit.
     TooLarge,
     /// Another one is computing what it will share.
     PrefixFirst,
@@ -71,7 +70,7 @@ impl Intake {
         left: u32,
         plan: &mut StepPlan,
     ) -> Option<u32> {
-        let open = Class::ALL.map(|class| self.room.free_slots(class, &self.held) > 0);
+        let open = self.room.free(&self.held).map(|free| free > 0);
         if !open.contains(&true) {
             return None;
         }
@@ -81,7 +80,7 @@ impl Intake {
             if before.is_some_and(|(rank, ..)| *rank <= seq.rank) {
                 return None;
             }
-            if !open[seq.class.index()] {
+            if !open[seq.line().index()] {
                 self.from_head += 1;
                 continue;
             }
@@ -115,7 +114,7 @@ impl Intake {
         let needed = config.blocks_for(seq.peak_tokens()) - basis.in_use();
         let kept = if scheduler.running.is_empty() { 0 } else { config.watermark() };
         let fits = needed + kept + self.committed <= scheduler.kv.num_free();
-        if fits && self.room.has_share(seq.class, &self.held, needed) {
+        if fits && self.room.has_share(seq.line(), &self.held, needed) {
             Ok(basis)
         } else {
             Err(NotNow::TooLarge)
@@ -146,7 +145,7 @@ impl Intake {
         let grown = scheduler.kv.grow(seq.id, seq.computed + len);
         assert!(grown.is_ok(), "its whole peak was free");
         plan.chunks.push(seq.advance(len));
-        self.held.start(seq.class, peak - basis.in_use());
+        self.held.start(seq.line(), peak - basis.in_use());
         self.committed += scheduler.growth(&seq);
         let place = scheduler.running_index(seq.id).unwrap_or_else(|place| place);
         scheduler.running.insert(place, seq);

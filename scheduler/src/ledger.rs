@@ -11,6 +11,7 @@ use crate::candidate::Candidate;
 use crate::class::Class;
 use crate::lean;
 use crate::length::Lesson;
+use crate::line::Line;
 use crate::promise::Kind;
 use crate::request::{Request, RequestId, SequenceSpec};
 use crate::tenants::TenantId;
@@ -85,7 +86,7 @@ impl Reservation {
             lessons: Lessons::new(&request.sequences),
             class: kind.class,
             tenant: kind.tenant,
-            flags: flags(kind.exact, request.borrows),
+            flags: flags(kind.exact(), request.borrows),
         }
     }
 
@@ -103,7 +104,7 @@ impl Reservation {
             forecast,
             carried_first: forecast.first_token.plus(self.first_delay.micros()),
             carried_last: forecast.last_token.plus(self.last_delay.micros()),
-            exact: self.kind().exact,
+            exact: self.kind().exact(),
             displaced: self.is_displaced(),
         }
     }
@@ -148,7 +149,8 @@ impl Reservation {
     /// Whose it is, and how it is protected.
     pub(crate) const fn kind(&self) -> Kind {
         let exact = self.flags & EXACT > 0;
-        Kind { class: self.class, exact, tenant: self.tenant }
+        let line = Line { class: self.class, borrows: self.borrows() };
+        Kind::new(line, self.tenant, exact)
     }
 
     /// It is more than its tenant's reservation is for.
@@ -353,7 +355,8 @@ mod tests {
             upper_last: last,
             work: Micros(500),
         };
-        let kind = Kind { class: request.class, exact: true, tenant: request.tenant };
+        let line = Line { class: request.class, borrows: false };
+        let kind = Kind::new(line, request.tenant, true);
         Reservation::new(&request, kind, &forecast)
     }
 

@@ -33,6 +33,7 @@ pub mod kv;
 mod lean;
 mod ledger;
 mod length;
+mod line;
 mod margin;
 mod pace;
 mod placement;

@@ -169,7 +169,12 @@ impl Timeline {
         let behind = &self.entries[index..];
         match candidate.kind.class {
             Class::Latency => {
-                behind.iter().take_while(|entry| entry.kind.class == Class::Latency).count()
+                // Who borrows is held to the pace of what is reserved.
+                let goes_on = |entry: &&Entry| {
+                    entry.kind.class == Class::Latency
+                        && (candidate.kind.borrows() || !entry.kind.borrows())
+                };
+                behind.iter().take_while(goes_on).count()
             }
             Class::Throughput => behind.len(),
         }
@@ -200,8 +205,13 @@ impl Timeline {
         ahead: Micros,
     ) -> Slot {
         let class = candidate.kind.class;
-        // Interactive work takes the slot of whoever is next, bulk work that of its own class.
-        let takes = |entry: &Entry| class == Class::Latency || entry.kind.class == class;
+        // Interactive work takes the slot of whoever is next, bulk work that of its own class and,
+        // if it is within a reservation, of who borrows.
+        let line = candidate.kind.line();
+        let takes = |entry: &Entry| {
+            let yields = entry.kind.borrows() && !line.borrows;
+            class == Class::Latency || entry.kind.class == class || yields
+        };
         let mut queue = (index..).zip(&self.entries[index..]);
         let next = queue.find(|(_, entry)| !entry.holds_slot && takes(entry));
         let Some((i, occupant)) = next else {
@@ -211,10 +221,10 @@ impl Timeline {
         let before = self.segments.at(time).saturating_sub(1);
         let blocks = time > ahead && self.has_slots(rules, candidate, before);
         let slot = Slot { time, blocks };
-        if occupant.kind.class == class {
+        if occupant.kind.line() == line {
             return slot;
         }
-        // What is kept for its class may be free before.
+        // What is kept for its line may be free before.
         let room = self.first_room(rules, candidate, ahead);
         if room.time < slot.time { room } else { slot }
     }
@@ -223,7 +233,7 @@ impl Timeline {
     fn index(&self, candidate: &Candidate) -> usize {
         let queue = &self.entries[self.decoding..];
         let ahead = queue.partition_point(|entry| entry.rank <= candidate.rank);
-        (self.decoding + ahead).max(self.running_until[candidate.kind.class.index()])
+        (self.decoding + ahead).max(self.running_until[candidate.kind.line().index()])
     }
 
     /// The first moment from `ahead` at which nobody else has the slot and the blocks that the
@@ -234,7 +244,7 @@ impl Timeline {
         while at + 1 < self.segments.len() {
             let free = self.has_slots(rules, candidate, at);
             let state = self.segments.state(at);
-            if free && rules.has_blocks(state, candidate.kind.class, candidate.blocks) {
+            if free && rules.has_blocks(state, candidate.kind.line(), candidate.blocks) {
                 break;
             }
             slot.blocks |= free;
@@ -246,7 +256,7 @@ impl Timeline {
 
     fn has_slots(&self, rules: &Rules<'_>, candidate: &Candidate, segment: usize) -> bool {
         let held = &self.segments.state(segment).held;
-        let free = rules.room.free_slots(candidate.kind.class, held);
+        let free = rules.room.free_slots(candidate.kind.line(), held);
         candidate.slots <= free || held.running() == 0
     }
 
@@ -298,6 +308,7 @@ impl Timeline {
                 finish: last_step,
                 steps: candidate.steps,
                 class: candidate.kind.class,
+                borrows: candidate.kind.borrows(),
                 patient: candidate.is_patient(),
                 slots: candidate.slots,
                 blocks: candidate.blocks,

@@ -11,6 +11,7 @@ use core::cmp::Reverse;
 use crate::class::Class;
 use crate::intake::Intake;
 use crate::lean;
+use crate::line::Line;
 use crate::plan::StepPlan;
 use crate::policy::{Change, Decoding, Rank, StepState};
 use crate::request::{RequestId, SeqId};
@@ -23,16 +24,16 @@ use crate::time::Micros;
 /// A place among those that have a prompt to compute.
 pub(crate) type Place = (Rank, Micros, SeqId);
 
-/// The best rank of those that wait, by class. Who runs goes before all of its own class that
-/// wait: only the other class overtakes it.
-pub(crate) struct Heads([Rank; 2]);
+/// The best rank of those that wait, by line. Who runs goes before all of its own line that wait:
+/// only the others overtake it.
+pub(crate) struct Heads([Rank; 4]);
 
 impl Heads {
     /// Of `waiting`, next one first.
     pub(crate) fn new<'a>(waiting: impl Iterator<Item = &'a Sequence>) -> Heads {
-        let mut heads = [None; 2];
+        let mut heads = [None; 4];
         for seq in waiting {
-            heads[seq.class.index()].get_or_insert(seq.rank);
+            heads[seq.line().index()].get_or_insert(seq.rank);
             if heads.iter().all(Option::is_some) {
                 break;
             }
@@ -40,9 +41,9 @@ impl Heads {
         Heads(heads.map(|head| head.unwrap_or(Rank::LAST)))
     }
 
-    /// The rank of a running sequence of `class` that would have `rank` by itself.
-    pub(crate) fn of_running(&self, class: Class, rank: Rank) -> Rank {
-        rank.min(self.0[class.index()])
+    /// The rank of a running sequence of `line` that would have `rank` by itself.
+    pub(crate) fn of_running(&self, line: Line, rank: Rank) -> Rank {
+        rank.min(self.0[line.index()])
     }
 }
 
@@ -52,7 +53,8 @@ impl Scheduler {
         let mut plan = StepPlan { expired: self.order_waiting(now), ..StepPlan::default() };
         let held = self.held();
         self.wanted.follow(&held, self.config.slots());
-        let room = Room::new(&self.config, &*self.policy, self.wanted);
+        let reserved = self.service.reserved_permille();
+        let room = Room::new(&self.config, &*self.policy, self.wanted, reserved);
         let prefills = self.running_prefills(now);
         let state = self.demand(now, &room, &held, &prefills);
         let turns = state.bounded(self.policy.turns(&self.view(now), &state));
@@ -103,10 +105,10 @@ impl Scheduler {
     fn held(&self) -> Held {
         let mut held = Held::default();
         for seq in self.running.iter().chain(&self.waiting) {
-            held.inside[seq.class.index()] += 1;
+            held.enter(seq.line());
         }
         for seq in &self.running {
-            held.start(seq.class, self.config.blocks_for(seq.peak_tokens()));
+            held.start(seq.line(), self.config.blocks_for(seq.peak_tokens()));
         }
         held
     }
@@ -120,7 +122,7 @@ impl Scheduler {
         let heads = Heads::new(self.waiting.iter().rev());
         let place = |seq: &Sequence| {
             let rank = self.rank(now, seq).unwrap_or(Rank::late(seq));
-            (heads.of_running(seq.class, rank), seq.arrival, seq.id)
+            (heads.of_running(seq.line(), rank), seq.arrival, seq.id)
         };
         let mut places: Vec<Place> = running.map(place).collect();
         places.sort_unstable();
@@ -130,15 +132,24 @@ impl Scheduler {
     /// What the policy is told of the step to come.
     fn demand(&self, now: Micros, room: &Room, held: &Held, prefills: &[Place]) -> StepState {
         let bulk = held.inside[Class::Throughput.index()] > 0;
-        let mut state = StepState { bulk, ..StepState::default() };
+        let borrowers = held.borrowers > 0;
+        let mut state = StepState { bulk, borrowers, ..StepState::default() };
         let full = self.config.max_num_batched_tokens;
-        let free = Class::ALL.map(|class| room.free_slots(class, held));
+        let free = room.free(held);
         let latency = |seq: &&Sequence| seq.class == Class::Latency;
         let begun = self.running.iter().filter(|seq| seq.pending() > 1).filter(latency);
-        let starting = self.waiting.iter().rev().filter(latency);
-        for seq in begun.chain(starting.take(free[Class::Latency.index()] as usize)) {
-            state.add_latency_prefill(seq.tempo(), seq.to_compute());
-            if state.latency_prefill >= full {
+        let starting = |borrows| {
+            let line = Line { class: Class::Latency, borrows };
+            let waiting = self.waiting.iter().rev().filter(move |seq| seq.line() == line);
+            waiting.take(free[line.index()] as usize)
+        };
+        let borrowing = starting(true).take(if borrowers { usize::MAX } else { 0 });
+        for seq in begun.chain(starting(false)).chain(borrowing) {
+            if seq.borrows && state.latency_prefill >= full {
+                continue;
+            }
+            state.add_latency_prefill(seq.line(), seq.tempo(), seq.to_compute());
+            if state.reserved_prefill >= full {
                 break;
             }
         }
@@ -151,8 +162,8 @@ impl Scheduler {
             let of = if patient { &mut state.patient } else { &mut state.steady };
             of.add(u64::from(seq.known()));
         }
-        let starts = |class: Class| free[class.index()] > 0 && held.waits(class);
-        state.prefills = !prefills.is_empty() || Class::ALL.into_iter().any(starts);
+        let starts = |line: Line| free[line.index()] > 0 && held.waits(line.class);
+        state.prefills = !prefills.is_empty() || Line::ALL.into_iter().any(starts);
         state.prefill_start = self.prefill_start(prefills);
         state
     }
@@ -253,8 +264,12 @@ impl Scheduler {
     /// Takes the blocks of the policy's victim; it waits again and recomputes. Protected sequences
     /// reserve for their longest output, so once the others are gone they cannot run out.
     fn preempt(&mut self, now: Micros, plan: &mut StepPlan) -> bool {
-        let candidates: Vec<&Sequence> =
+        let mut candidates: Vec<&Sequence> =
             self.running.iter().filter(|seq| !seq.is_protected()).collect();
+        // Those who borrow go before those who are within their reservations.
+        if candidates.iter().any(|seq| seq.borrows) {
+            candidates.retain(|seq| seq.borrows);
+        }
         let Some(chosen) = self.policy.victim(&self.view(now), &candidates) else { return false };
         let Some(id) = candidates.get(chosen).map(|seq| seq.id) else { return false };
         let i = self.running_index(id).expect("candidates run");
@@ -294,8 +309,11 @@ impl Scheduler {
 
 impl StepState {
     /// Latency work has `tokens` to prefill.
-    pub(crate) fn add_latency_prefill(&mut self, tempo: Tempo, tokens: u32) {
+    pub(crate) fn add_latency_prefill(&mut self, line: Line, tempo: Tempo, tokens: u32) {
         self.latency_prefill = self.latency_prefill.saturating_add(tokens);
+        if !line.borrows {
+            self.reserved_prefill = self.reserved_prefill.saturating_add(tokens);
+        }
         self.tighten(tempo);
     }
 
@@ -304,6 +322,7 @@ impl StepState {
         let tighter = |a: Option<Micros>, b: Gap| a.into_iter().chain(b.micros()).min();
         self.tightest_tpot = tighter(self.tightest_tpot, tempo.tpot);
         self.tightest_pace = tighter(self.tightest_pace, tempo.pace);
+        self.reserved_pace = tighter(self.reserved_pace, tempo.reserved);
     }
 }
 

@@ -1,6 +1,7 @@
 //! What was promised to an entry of the timeline, and how much later its tokens may come.
 
 use crate::class::Class;
+use crate::line::Line;
 use crate::request::Deadline;
 use crate::tenants::TenantId;
 use crate::time::Micros;
@@ -62,28 +63,58 @@ impl Promise {
 }
 
 /// By how much forecasts are stretched before they are compared with a deadline, for exact and for
-/// learned lengths, by class: the inverse, in parts of 65,536.
+/// learned lengths, by line: the inverse, in parts of 65,536.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Margins([[u32; 2]; 2]);
+pub(crate) struct Margins([[u32; 2]; 4]);
 
 /// Whose margin protects an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Kind {
     pub(crate) class: Class,
-    /// Its length is known, so its forecast is as good as the cost model.
-    pub(crate) exact: bool,
     pub(crate) tenant: TenantId,
+    /// Exact, and borrows, in a bit each: thousands of entries are kept.
+    flags: u8,
+}
+
+const EXACT: u8 = 1;
+const BORROWS: u8 = 2;
+
+impl Kind {
+    pub(crate) const fn new(line: Line, tenant: TenantId, exact: bool) -> Kind {
+        let flags = if exact { EXACT } else { 0 } | if line.borrows { BORROWS } else { 0 };
+        Kind { class: line.class, tenant, flags }
+    }
+
+    /// Its length is known, so its forecast is as good as the cost model.
+    pub(crate) const fn exact(self) -> bool {
+        self.flags & EXACT > 0
+    }
+
+    /// It is more than its tenant's reservation is for.
+    pub(crate) const fn borrows(self) -> bool {
+        self.flags & BORROWS > 0
+    }
+
+    /// The same, but it borrows.
+    pub(crate) const fn borrowing(self) -> Kind {
+        Kind { flags: self.flags | BORROWS, ..self }
+    }
+
+    /// With whom it queues.
+    pub(crate) const fn line(self) -> Line {
+        Line { class: self.class, borrows: self.borrows() }
+    }
 }
 
 impl Margins {
     /// From multiples per mille.
-    pub(crate) fn new(permille: [[u32; 2]; 2]) -> Margins {
-        Margins(permille.map(|of_class| of_class.map(|m| (65_536_000 / m.max(1_000)).min(65_536))))
+    pub(crate) fn new(permille: [[u32; 2]; 4]) -> Margins {
+        Margins(permille.map(|of_line| of_line.map(|m| (65_536_000 / m.max(1_000)).min(65_536))))
     }
 
     const fn inverse(&self, kind: Kind) -> u32 {
-        self.0[kind.class.index()][if kind.exact { 0 } else { 1 }]
+        self.0[kind.line().index()][if kind.exact() { 0 } else { 1 }]
     }
 
     /// What `due` becomes for an entry with these forecasts of its first and its last token.
@@ -110,6 +141,6 @@ impl Margins {
         }
         let room = u64::from((due - now).max(0) as u32) * u64::from(self.inverse(kind));
         let limit = now.saturating_add((room >> 16) as i32).min(due);
-        if limit < forecast && !kind.exact { UNPROTECTED } else { limit }
+        if limit < forecast && !kind.exact() { UNPROTECTED } else { limit }
     }
 }

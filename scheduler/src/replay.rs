@@ -19,6 +19,7 @@ use core::cmp::Reverse;
 use crate::class::Class;
 use crate::columns::within_horizon;
 use crate::delays::steps;
+use crate::line::Line;
 use crate::queues::Queues;
 use crate::rules::Rules;
 use crate::segments::{Gap, Segment, Segments, State, TURN, Tempo};
@@ -27,7 +28,7 @@ use crate::time::Micros;
 /// A sequence as the replay sees it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Item {
-    pub(crate) class: Class,
+    pub(crate) line: Line,
     /// What it asks of its steps, if it is latency work.
     pub(crate) tempo: Tempo,
     /// It decodes by turns if the policy rations.
@@ -108,12 +109,13 @@ impl<'a> Replay<'a> {
         let time = rules.view.now;
         let mut state = State { used_blocks, ..State::default() };
         for item in items {
-            state.held.inside[item.class.index()] += 1;
+            state.held.enter(item.line);
             if item.running {
-                state.held.start(item.class, item.blocks);
+                state.held.start(item.line, item.blocks);
             }
         }
         let bulk = state.held.inside[Class::Throughput.index()] > 0;
+        let borrowers = state.held.borrowers > 0;
         let slots = items.len().min(rules.view.config.slots() as usize);
         let mut replay = Replay {
             rules,
@@ -123,7 +125,7 @@ impl<'a> Replay<'a> {
             begins: items[..decoding].iter().any(|item| item.begins),
             finishing: BinaryHeap::with_capacity(slots),
             turning: BinaryHeap::new(),
-            tempos: Tempos { bulk, ..Tempos::default() },
+            tempos: Tempos { bulk, borrowers, ..Tempos::default() },
             fates: alloc::vec![Fate::default(); items.len()],
             segments: Segments::with_capacity(2 * items.len().min(256) + 1),
         };
@@ -204,7 +206,7 @@ impl<'a> Replay<'a> {
     fn next_prefill(&mut self) -> Option<usize> {
         let (rules, items, state) = (&self.rules, self.items, &self.now.state);
         let fates = &self.fates;
-        let open = Class::ALL.map(|class| rules.room.free_slots(class, &state.held) > 0);
+        let open = rules.room.free(&state.held).map(|free| free > 0);
         let computed = |progress: &[u32], leader: u32, needed: u32| {
             let leader = leader as usize;
             items[leader].done + progress[leader] >= needed || fates[leader].first_step > 0
@@ -212,13 +214,13 @@ impl<'a> Replay<'a> {
         let may_start = |progress: &[u32], i: usize| {
             let item = &items[i];
             item.leader.is_none_or(|leader| computed(progress, leader, item.done))
-                && rules.has_blocks(state, item.class, item.blocks)
+                && rules.has_blocks(state, item.line, item.blocks)
         };
         let (i, starts) = self.queues.next(open, may_start)?;
         if starts {
             let item = &items[i];
             let state = &mut self.now.state;
-            state.held.start(item.class, item.blocks);
+            state.held.start(item.line, item.blocks);
             state.used_blocks = state.used_blocks.saturating_add(item.blocks);
             self.fates[i].start = self.elapsed();
         }
@@ -345,7 +347,7 @@ impl<'a> Replay<'a> {
         self.fates[i].last = self.elapsed();
         self.fates[i].last_step = steps(self.now.step);
         let state = &mut self.now.state;
-        state.held.end(item.class, item.blocks);
+        state.held.end(item.line, item.blocks);
         state.used_blocks = state.used_blocks.saturating_sub(item.blocks);
         item.decode_context() + u64::from(item.decode_steps())
     }
@@ -356,8 +358,11 @@ impl<'a> Replay<'a> {
 struct Tempos {
     /// Bulk work is inside: a pace bounds nothing else.
     bulk: bool,
+    /// Who borrows is inside: the same of what is within reservations.
+    borrowers: bool,
     tpots: Gaps,
     paces: Gaps,
+    reserved: Gaps,
 }
 
 impl Tempos {
@@ -366,10 +371,17 @@ impl Tempos {
         if self.bulk {
             self.paces.add(tempo.pace, i);
         }
+        if self.borrowers {
+            self.reserved.add(tempo.reserved, i);
+        }
     }
 
     fn tightest(&mut self, ended: impl Fn(usize) -> bool) -> Tempo {
-        Tempo { tpot: self.tpots.tightest(&ended), pace: self.paces.tightest(&ended) }
+        Tempo {
+            tpot: self.tpots.tightest(&ended),
+            pace: self.paces.tightest(&ended),
+            reserved: self.reserved.tightest(&ended),
+        }
     }
 }
 

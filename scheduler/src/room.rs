@@ -4,6 +4,7 @@
 //! Limits bind only while the other class has work inside: alone, either class has it all.
 
 use crate::class::Class;
+use crate::line::Line;
 use crate::policy::SchedulerPolicy;
 use crate::scheduler::SchedulerConfig;
 
@@ -16,6 +17,27 @@ pub(crate) struct Held {
     pub(crate) blocks: [u32; 2],
     /// Sequences that run or wait.
     pub(crate) inside: [u32; 2],
+    /// Of them, those that borrow.
+    pub(crate) borrowers: u32,
+    /// What of all this is held by running sequences that borrow.
+    pub(crate) borrowed: Borrowed,
+}
+
+/// What running sequences hold that are more than their tenants' reservations are for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Borrowed {
+    slots: u32,
+    blocks: u32,
+}
+
+impl Borrowed {
+    pub(crate) const fn plus(self, slots: u32, blocks: u32) -> Borrowed {
+        Borrowed { slots: self.slots + slots, blocks: self.blocks.saturating_add(blocks) }
+    }
+
+    const fn minus(self, slots: u32, blocks: u32) -> Borrowed {
+        Borrowed { slots: self.slots - slots, blocks: self.blocks.saturating_sub(blocks) }
+    }
 }
 
 impl Held {
@@ -23,22 +45,43 @@ impl Held {
         self.running[0] + self.running[1]
     }
 
+    /// A sequence comes.
+    pub(crate) const fn enter(&mut self, line: Line) {
+        self.inside[line.class.index()] += 1;
+        self.borrowers += line.borrows as u32;
+    }
+
     /// Sequences of `class` wait.
     pub(crate) const fn waits(&self, class: Class) -> bool {
         self.inside[class.index()] > self.running[class.index()]
     }
 
-    /// A sequence of `class` with a peak of `blocks` starts to run.
-    pub(crate) const fn start(&mut self, class: Class, blocks: u32) {
-        self.running[class.index()] += 1;
-        self.blocks[class.index()] = self.blocks[class.index()].saturating_add(blocks);
+    /// A sequence with a peak of `blocks` starts to run.
+    pub(crate) const fn start(&mut self, line: Line, blocks: u32) {
+        let class = line.class.index();
+        self.running[class] += 1;
+        self.blocks[class] = self.blocks[class].saturating_add(blocks);
+        if line.borrows {
+            self.borrowed = self.borrowed.plus(1, blocks);
+        }
     }
 
     /// And ends.
-    pub(crate) const fn end(&mut self, class: Class, blocks: u32) {
-        self.running[class.index()] -= 1;
-        self.inside[class.index()] -= 1;
-        self.blocks[class.index()] = self.blocks[class.index()].saturating_sub(blocks);
+    pub(crate) const fn end(&mut self, line: Line, blocks: u32) {
+        let class = line.class.index();
+        self.running[class] -= 1;
+        self.inside[class] -= 1;
+        self.blocks[class] = self.blocks[class].saturating_sub(blocks);
+        if line.borrows {
+            self.borrowers -= 1;
+            self.borrowed = self.borrowed.minus(1, blocks);
+        }
+    }
+
+    /// Sequences within reservations that run, and their blocks.
+    const fn reserved(&self) -> (u32, u32) {
+        let blocks = self.blocks[0].saturating_add(self.blocks[1]);
+        (self.running() - self.borrowed.slots, blocks.saturating_sub(self.borrowed.blocks))
     }
 }
 
@@ -49,6 +92,9 @@ impl Held {
 pub(crate) struct Wanted {
     slots: u64,
     blocks: u64,
+    /// The same of what is within reservations, which those who borrow leave free.
+    reserved_slots: u64,
+    reserved_blocks: u64,
 }
 
 impl Wanted {
@@ -61,6 +107,12 @@ impl Wanted {
         };
         follow(&mut self.slots, held.inside[latency].min(slots));
         follow(&mut self.blocks, held.blocks[latency]);
+        if held.borrowers == 0 {
+            return;
+        }
+        let inside = held.inside[0] + held.inside[1] - held.borrowers;
+        follow(&mut self.reserved_slots, inside.min(slots));
+        follow(&mut self.reserved_blocks, held.reserved().1);
     }
 
     const fn slots(self) -> u32 {
@@ -80,6 +132,10 @@ pub(crate) struct Room {
     slots_kept: [u32; 2],
     most_blocks: [u32; 2],
     wanted: [u32; 2],
+    /// What those who borrow leave free for reservations, running ones included.
+    reserved_slots: u32,
+    reserved_blocks: u32,
+    num_blocks: u32,
 }
 
 impl Room {
@@ -87,8 +143,13 @@ impl Room {
         config: &SchedulerConfig,
         policy: &dyn SchedulerPolicy,
         wanted: Wanted,
+        reserved_permille: u32,
     ) -> Room {
         let slots = config.slots();
+        let reserved = |all: u32, lately: u64| {
+            let most = u64::from(all) * u64::from(reserved_permille) / 1_000;
+            most.min((lately / 1_024).max(u64::from(all.div_ceil(16)))) as u32
+        };
         let kept = Class::ALL.map(|class| policy.keeps(config, class));
         let settings = |class: Class| config.classes.get(class);
         let share = |permille: u32| {
@@ -112,12 +173,30 @@ impl Room {
                 }
             }),
             wanted: [wanted.slots(), 0],
+            reserved_slots: reserved(slots, wanted.reserved_slots),
+            reserved_blocks: reserved(config.num_blocks, wanted.reserved_blocks),
+            num_blocks: config.num_blocks,
         }
     }
 
-    /// Slots that sequences of `class` may take now. What is kept for the other class does not keep
-    /// a class out of which nobody runs.
-    pub(crate) fn free_slots(&self, class: Class, held: &Held) -> u32 {
+    /// Slots that sequences of `line` may take now. What is kept for others does not keep a class
+    /// out of which nobody runs, nor the first of those who borrow.
+    pub(crate) fn free_slots(&self, line: Line, held: &Held) -> u32 {
+        let free = self.free_of_class(line.class, held);
+        if !line.borrows || held.borrowed.slots == 0 {
+            return free;
+        }
+        let (used, _) = held.reserved();
+        let kept = self.reserved_slots.saturating_sub(used);
+        free.min(self.slots.saturating_sub(held.running()).saturating_sub(kept))
+    }
+
+    /// Slots that are free for each line.
+    pub(crate) fn free(&self, held: &Held) -> [u32; 4] {
+        Line::ALL.map(|line| self.free_slots(line, held))
+    }
+
+    fn free_of_class(&self, class: Class, held: &Held) -> u32 {
         let (own, other) = (class.index(), class.other().index());
         let binds = held.inside[other] > 0 && held.running[own] > 0;
         let wanted = self.wanted[other].saturating_sub(held.running[other]);
@@ -126,11 +205,16 @@ impl Room {
         free.min(self.most_running[own].saturating_sub(held.running[own]))
     }
 
-    /// Whether `blocks` more are within the share of `class`.
-    pub(crate) const fn has_share(&self, class: Class, held: &Held, blocks: u32) -> bool {
-        let (own, other) = (class.index(), class.other().index());
+    /// Whether `blocks` more are within the share of `line`.
+    pub(crate) const fn has_share(&self, line: Line, held: &Held, blocks: u32) -> bool {
+        let (own, other) = (line.class.index(), line.class.other().index());
         let free = held.inside[other] == 0 || held.running[own] == 0;
-        free || held.blocks[own].saturating_add(blocks) <= self.most_blocks[own]
+        let of_class = free || held.blocks[own].saturating_add(blocks) <= self.most_blocks[own];
+        let (_, used) = held.reserved();
+        let kept = if self.reserved_blocks > used { self.reserved_blocks } else { used };
+        let borrowed = held.borrowed.blocks.saturating_add(blocks);
+        let left = borrowed.saturating_add(kept) <= self.num_blocks;
+        of_class && (!line.borrows || held.borrowed.slots == 0 || left)
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::candidate::Candidate;
 use crate::class::Class;
 use crate::cost::StepLoad;
+use crate::line::Line;
 use crate::policy::{Decoding, SchedulerPolicy, StepState, View};
 use crate::queues::Queues;
 use crate::replay::Item;
@@ -22,7 +23,7 @@ pub(crate) struct Rules<'a> {
 /// A prefill that goes first in a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Next {
-    pub(crate) class: Class,
+    pub(crate) line: Line,
     pub(crate) tempo: Tempo,
     /// Tokens still to compute, from this position on.
     pub(crate) todo: u32,
@@ -34,8 +35,9 @@ impl<'a> Rules<'a> {
         view: View<'a>,
         policy: &'a dyn SchedulerPolicy,
         wanted: Wanted,
+        reserved_permille: u32,
     ) -> Rules<'a> {
-        Rules { view, policy, room: Room::new(view.config, policy, wanted) }
+        Rules { view, policy, room: Room::new(view.config, policy, wanted, reserved_permille) }
     }
 
     /// Turns of patient sequences in a step like those from `now` on, in which nobody prefills.
@@ -66,8 +68,8 @@ impl<'a> Rules<'a> {
         let mut step = state.step();
         step.prefills = true;
         step.prefill_start = next.start;
-        if next.class == Class::Latency {
-            step.add_latency_prefill(next.tempo, next.todo);
+        if next.line.class == Class::Latency {
+            step.add_latency_prefill(next.line, next.tempo, next.todo);
         }
         self.answer(time, state, &step)
     }
@@ -111,16 +113,19 @@ impl<'a> Rules<'a> {
 
     fn demand(&self, state: &State, items: &[Item], queues: &Queues) -> StepState {
         let mut step = state.step();
-        let free = Class::ALL.map(|class| self.room.free_slots(class, &state.held));
+        let free = self.room.free(&state.held);
         let full = self.view.config.max_num_batched_tokens;
-        for (item, left) in queues.latency(items, free[Class::Latency.index()]) {
-            step.add_latency_prefill(item.tempo, left);
-            if step.latency_prefill >= full {
+        for (item, left) in queues.latency(items, &free) {
+            if item.line.borrows && step.latency_prefill >= full {
+                continue;
+            }
+            step.add_latency_prefill(item.line, item.tempo, left);
+            if step.reserved_prefill >= full {
                 break;
             }
         }
-        let starts = |class: Class| free[class.index()] > 0 && queues.waits(class);
-        step.prefills = queues.any_running() || Class::ALL.into_iter().any(starts);
+        let starts = |line: Line| free[line.index()] > 0 && queues.waits(line);
+        step.prefills = queues.any_running() || Line::ALL.into_iter().any(starts);
         step
     }
 
@@ -138,12 +143,12 @@ impl<'a> Rules<'a> {
         View { now: time, ..self.view }
     }
 
-    /// A sequence of `class` with a peak of `blocks` finds room in `state`. One that runs alone
+    /// A sequence of `line` with a peak of `blocks` finds room in `state`. One that runs alone
     /// always does.
-    pub(crate) fn has_blocks(&self, state: &State, class: Class, blocks: u32) -> bool {
+    pub(crate) fn has_blocks(&self, state: &State, line: Line, blocks: u32) -> bool {
         let config = self.view.config;
         let kept = config.num_blocks - config.watermark();
         let fits = state.used_blocks.saturating_add(blocks) <= kept;
-        state.held.running() == 0 || (fits && self.room.has_share(class, &state.held, blocks))
+        state.held.running() == 0 || (fits && self.room.has_share(line, &state.held, blocks))
     }
 }

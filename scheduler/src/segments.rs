@@ -51,7 +51,9 @@ impl State {
             patient: self.patient,
             tightest_tpot: self.tempo.tpot.micros(),
             tightest_pace: self.tempo.pace.micros(),
+            reserved_pace: self.tempo.reserved.micros(),
             bulk: self.held.inside[Class::Throughput.index()] > 0,
+            borrowers: self.held.borrowers > 0,
             ..StepState::default()
         }
     }
@@ -102,11 +104,17 @@ pub(crate) struct Tempo {
     pub(crate) tpot: Gap,
     /// The gap that its targets leave: bulk work shall not make a step longer.
     pub(crate) pace: Gap,
+    /// The same gap if it is within its tenant's reservation: nor shall those who borrow.
+    pub(crate) reserved: Gap,
 }
 
 impl Tempo {
     pub(crate) fn tighter(self, other: Tempo) -> Tempo {
-        Tempo { tpot: self.tpot.tighter(other.tpot), pace: self.pace.tighter(other.pace) }
+        Tempo {
+            tpot: self.tpot.tighter(other.tpot),
+            pace: self.pace.tighter(other.pace),
+            reserved: self.reserved.tighter(other.reserved),
+        }
     }
 }
 
@@ -120,6 +128,7 @@ pub(crate) struct Load {
     /// Steps in which it decodes: fewer than from first to finish, if it waits for turns.
     pub(crate) steps: u32,
     pub(crate) class: Class,
+    pub(crate) borrows: bool,
     pub(crate) patient: bool,
     pub(crate) slots: u32,
     pub(crate) blocks: u32,
@@ -288,12 +297,17 @@ impl Segments {
         let place = |step| self.steps.partition_point(|begins| *begins < step);
         let [start, first, finish] = [load.start, load.first, load.finish].map(place);
         let class = load.class.index();
+        let borrowed = if load.borrows { load.slots } else { 0 };
+        let borrowed_blocks = if load.borrows { load.blocks } else { 0 };
         for state in &mut self.states[..finish] {
             state.held.inside[class] += load.slots;
+            state.held.borrowers += borrowed;
         }
         for state in &mut self.states[start..finish] {
-            state.held.running[class] += load.slots;
-            state.held.blocks[class] = state.held.blocks[class].saturating_add(load.blocks);
+            let held = &mut state.held;
+            held.running[class] += load.slots;
+            held.blocks[class] = held.blocks[class].saturating_add(load.blocks);
+            held.borrowed = held.borrowed.plus(borrowed, borrowed_blocks);
             state.used_blocks = state.used_blocks.saturating_add(load.blocks);
         }
         for state in &mut self.states[first..finish] {

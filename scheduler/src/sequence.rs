@@ -2,6 +2,7 @@
 
 use crate::class::Class;
 use crate::cost::CostModel;
+use crate::line::Line;
 use crate::plan::Chunk;
 use crate::planner::Place;
 use crate::policy::{MAX_PASSES, Rank};
@@ -92,6 +93,11 @@ impl Sequence {
             bypassed: 0,
             rank: Rank::LAST,
         }
+    }
+
+    /// With whom it queues.
+    pub(crate) const fn line(&self) -> Line {
+        Line { class: self.class, borrows: self.borrows }
     }
 
     /// Its place in the queue for prefill, by its rank of the last plan.
@@ -223,14 +229,20 @@ impl Sequence {
         if self.class == Class::Throughput {
             return Tempo::default();
         }
-        let tpot = self.tpot;
-        let Some(due) = self.last_due.get().filter(|_| tpot == Gap::default()) else {
-            let part = |gap: Micros| Micros(gap.0.saturating_mul(PACE_PERMILLE) / 1_000);
-            return Tempo { tpot, pace: Gap::new(tpot.micros().map(part)) };
-        };
+        let pace = Gap::new(self.pace());
+        let reserved = if self.borrows { Gap::default() } else { pace };
+        Tempo { tpot: self.tpot, pace, reserved }
+    }
+
+    /// The gap that its targets leave.
+    fn pace(&self) -> Option<Micros> {
+        if let Some(gap) = self.tpot.micros() {
+            return Some(Micros(gap.0.saturating_mul(PACE_PERMILLE) / 1_000));
+        }
+        let due = self.last_due.get()?;
         let tokens = u64::from(self.generated + self.remaining());
         let decoding = due.minus(self.arrival).0.saturating_mul(DECODING_PERMILLE) / 1_000;
-        Tempo { tpot, pace: Gap::new(Some(Micros(decoding / tokens))) }
+        Some(Micros(decoding / tokens))
     }
 
     /// Its blocks are gone: everything known has to be computed again.

@@ -50,9 +50,8 @@ pub struct Timeline {
     pub(crate) base: Micros,
     /// Of the entries, the first ones decode; the rest has a prompt to compute, next one first.
     pub(crate) decoding: usize,
-    /// Behind the last of those that runs already, by class: it is overtaken by the other class
-    /// only.
-    pub(crate) running_until: [usize; 2],
+    /// Behind the last of those that runs already, by line: it is overtaken by other lines only.
+    pub(crate) running_until: [usize; 4],
     pub(crate) columns: Columns,
     pub(crate) entries: Vec<Entry>,
     /// First and last token of each entry without delays by insertions since the build.
@@ -85,7 +84,7 @@ impl Timeline {
         Timeline {
             base,
             decoding: 0,
-            running_until: [0; 2],
+            running_until: [0; 4],
             columns: Columns::default(),
             entries: Vec::new(),
             built: Vec::new(),
@@ -113,7 +112,9 @@ impl Timeline {
         line.counts = scheduler.policy.state();
         line.held_blocks = scheduler.kv.num_blocks() - scheduler.kv.num_free();
         let used = (line.held_blocks + scheduler.committed_blocks()).saturating_sub(found.freed);
-        let rules = Rules::new(scheduler.view(base), &*scheduler.policy, scheduler.wanted);
+        let reserved = scheduler.service.reserved_permille();
+        let view = scheduler.view(base);
+        let rules = Rules::new(view, &*scheduler.policy, scheduler.wanted, reserved);
         let replay = Replay::new(rules, &found.items, line.decoding, used);
         let (fates, segments) = replay.run();
         line.segments = segments;
@@ -169,7 +170,7 @@ impl Timeline {
         }
         let heads = Heads::new(order.iter().map(|i| &waiting[*i]));
         for seq in &mut running {
-            seq.rank = heads.of_running(seq.class, rank(scheduler, seq, self.base));
+            seq.rank = heads.of_running(seq.line(), rank(scheduler, seq, self.base));
         }
         running.sort_by_key(Sequence::place);
         let mut running = running.into_iter().peekable();
@@ -196,7 +197,7 @@ impl Timeline {
         let blocks = scheduler.expected_blocks(seq);
         let item = Item { running: true, ..item(seq, seq.computed, blocks) };
         self.collect(seq, item, found);
-        self.running_until[seq.class.index()] = self.entries.len();
+        self.running_until[seq.line().index()] = self.entries.len();
     }
 
     /// What a waiting sequence looks like to the replay, if the entry `ahead` waits and computes
@@ -236,7 +237,7 @@ impl Timeline {
             leftover: 0,
             holds_slot: item.running,
             slot: NOBODY,
-            kind: Kind { class: seq.class, exact: seq.output.exact, tenant: seq.tenant },
+            kind: Kind::new(seq.line(), seq.tenant, seq.output.exact),
         });
         found.items.push(item);
         found.promises.push(Promise {
@@ -395,7 +396,7 @@ fn item(seq: &Sequence, done: u32, blocks: u32) -> Item {
     let todo = seq.known() - done;
     let remaining = seq.remaining();
     Item {
-        class: seq.class,
+        line: seq.line(),
         tempo,
         patient: seq.is_patient(),
         running: false,

@@ -155,7 +155,7 @@ impl Gate {
 
     /// Its last token is due and its length is not known.
     fn is_guess(candidate: &Candidate) -> bool {
-        candidate.promise.deadline.last_token.is_some() && !candidate.kind.exact
+        candidate.promise.deadline.last_token.is_some() && !candidate.kind.exact()
     }
 
     /// The three rules: its own deadline, its kind, no harm to others.

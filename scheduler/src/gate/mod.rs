@@ -28,6 +28,7 @@ use crate::isolation::{Budget, Offered};
 use crate::kinds::Kinds;
 use crate::ledger::{Ledger, Reservation};
 use crate::length::Lengths;
+use crate::line::Line;
 use crate::margin::Margin;
 use crate::placement::Placement;
 use crate::policy::{Change, SchedulerPolicy, View};
@@ -62,7 +63,8 @@ pub struct Gate {
     timeline: Timeline,
     /// What lay in the prefix cache at the last step.
     cache: CachedPrefixes,
-    margins: [Margin; 2],
+    /// By line: those who borrow are overtaken, and learn what that costs.
+    margins: [Margin; 4],
     bands: [Bands; 2],
     kinds: [Kinds; 2],
     lengths: Lengths,
@@ -91,7 +93,8 @@ impl Gate {
     /// An empty gate. `policy` is the scheduler's: the gate asks it where a request would stand.
     #[must_use]
     pub fn new(config: GateConfig, policy: Box<dyn SchedulerPolicy>, cost: CostModel) -> Gate {
-        let margin = |class| Margin::new(config.scheduler.classes.get(class).safety_permille);
+        let margin =
+            |line: Line| Margin::new(config.scheduler.classes.get(line.class).safety_permille);
         Gate {
             config,
             policy,
@@ -100,7 +103,7 @@ impl Gate {
             ledger: Ledger::default(),
             timeline: Timeline::idle(Micros(0)),
             cache: CachedPrefixes::default(),
-            margins: Class::ALL.map(margin),
+            margins: Line::ALL.map(margin),
             bands: [Bands::new(); 2],
             kinds: [Kinds::new(), Kinds::new()],
             lengths: Lengths::default(),
@@ -137,10 +140,13 @@ impl Gate {
         if self.ledger.is_empty() {
             self.timeline = Timeline::idle(now);
         }
+        request.borrows = false;
         let mut candidate = Candidate::new(&self.rules(now), &self.cache, request);
         let cost = self.tenant_cost(&candidate);
         request.borrows = self.tenants.borrows(now, request, cost);
-        candidate.borrows = request.borrows;
+        if request.borrows {
+            candidate.borrow();
+        }
         self.stand(&mut candidate);
         let at = self.timeline.place(&self.rules(now), &candidate);
         let verdict = self.judge(now, request, &candidate, &at);
@@ -256,7 +262,7 @@ impl Gate {
     /// with a deadline, per mille.
     #[must_use]
     pub fn margin_permille(&self, class: Class) -> u32 {
-        self.margins[class.index()].permille(true)
+        self.margins[Line { class, borrows: false }.index()].permille(true)
     }
 
     /// What it has learned of output lengths.
@@ -267,7 +273,7 @@ impl Gate {
 
     fn rules(&self, now: Micros) -> Rules<'_> {
         let view = View { now, config: &self.config.scheduler, cost: &self.cost };
-        Rules::new(view, &*self.policy, self.timeline.wanted)
+        Rules::new(view, &*self.policy, self.timeline.wanted, self.service.reserved_permille())
     }
 
     /// What an admission policy sees of those that are inside.
@@ -285,7 +291,7 @@ impl Gate {
     }
 
     fn margin(&self, candidate: &Candidate) -> u32 {
-        self.margins[candidate.kind.class.index()].permille(candidate.kind.exact)
+        self.margins[candidate.kind.line().index()].permille(candidate.kind.exact())
     }
 
     /// By how much the device is behind the installed timeline.
@@ -306,7 +312,7 @@ impl Gate {
         let (first_token, last_token) = (at.first.plus(lag), at.finish.plus(lag));
         let arrival = request.arrival;
         let (upper_first, upper_last) = self.bands[request.class.index()].upper(
-            candidate.kind.exact,
+            candidate.kind.exact(),
             first_token.minus(arrival),
             last_token.minus(arrival),
         );
@@ -328,7 +334,8 @@ impl Gate {
     fn insert(&mut self, now: Micros, candidate: &Candidate, at: &Placement, slot: u32) {
         let margins = self.all_margins();
         let view = View { now, config: &self.config.scheduler, cost: &self.cost };
-        let rules = Rules::new(view, &*self.policy, self.timeline.wanted);
+        let reserved = self.service.reserved_permille();
+        let rules = Rules::new(view, &*self.policy, self.timeline.wanted, reserved);
         self.timeline.insert(&rules, candidate, at, &margins, slot);
     }
 

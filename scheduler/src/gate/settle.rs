@@ -27,7 +27,7 @@ impl Gate {
         self.learn_bands(&reservation, terminal, first, last);
         match terminal {
             Terminal::Completed => self.learn(&reservation, outputs, first, last),
-            Terminal::Expired => self.margins[reservation.kind().class.index()].observe_lost(),
+            Terminal::Expired => self.margins[reservation.kind().line().index()].observe_lost(),
             Terminal::Cancelled | Terminal::Failed => {}
         }
         if self.ledger.is_empty() {
@@ -50,11 +50,11 @@ impl Gate {
         // Tokens of an expired request never come.
         let never = (terminal == Terminal::Expired).then_some(Micros::MAX);
         if let Some(within) = first.or(never).and_then(|came| reservation.first_within(came)) {
-            bands.observe_first(kind.exact, within);
+            bands.observe_first(kind.exact(), within);
         }
         let last = last.filter(|_| terminal == Terminal::Completed);
         if let Some(within) = last.or(never).and_then(|came| reservation.last_within(came)) {
-            bands.observe_last(kind.exact, within);
+            bands.observe_last(kind.exact(), within);
         }
     }
 
@@ -71,13 +71,13 @@ impl Gate {
         for (lesson, tokens) in reservation.lessons().iter().zip(outputs) {
             self.lengths.learn(kind.class, *lesson, *tokens);
         }
-        let against = if kind.exact {
+        let against = if kind.exact() {
             last.and_then(|came| reservation.last_against(came))
         } else {
             first.and_then(|came| reservation.first_against(came))
         };
         if let Some((actual, carried)) = against {
-            self.margins[kind.class.index()].observe(actual, carried);
+            self.margins[kind.line().index()].observe(actual, carried);
         }
     }
 }

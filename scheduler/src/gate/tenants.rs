@@ -54,14 +54,14 @@ impl Gate {
 
     /// Gives a candidate that borrows its place among those who do.
     pub(super) fn stand(&self, candidate: &mut Candidate) {
-        if candidate.borrows {
+        if candidate.kind.borrows() {
             candidate.rank = self.timeline.borrowed_rank(&self.service, candidate);
         }
     }
 
     /// It is within its tenant's reservation.
     pub(super) fn is_protected(&self, candidate: &Candidate) -> bool {
-        self.tenants.matters() && !candidate.borrows
+        self.tenants.matters() && !candidate.kind.borrows()
     }
 
     /// Most sequences of the class of `request` that may wait if it does: who borrows leaves room
@@ -85,7 +85,7 @@ impl Gate {
         }
         let kept = self.tenants.kept_for_others(now, candidate.kind.tenant);
         let stretched = margin * 1_000 / (1_000 - kept);
-        let times = if candidate.borrows { stretched } else { margin };
+        let times = if candidate.kind.borrows() { stretched } else { margin };
         OwnMargins { times, gaps: stretched }
     }
 

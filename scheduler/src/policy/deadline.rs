@@ -100,6 +100,8 @@ impl SchedulerPolicy for DeadlinePolicy {
         };
         let pace = state.tightest_pace.filter(|_| state.bulk);
         let paced = within(pace, 0).max(state.latency_prefill);
+        let reserved = state.reserved_pace.filter(|_| state.borrowers);
+        let paced = paced.min(within(reserved, 0).max(state.reserved_prefill));
         decoding.seqs + within(state.tightest_tpot, MIN_CHUNK).min(paced).min(room)
     }
 

@@ -169,8 +169,12 @@ pub struct StepState {
     /// The tightest gap that the targets of such latency work leave, whether promised or not: bulk
     /// work should not make a step longer.
     pub tightest_pace: Option<Micros>,
+    /// The same of what is within reservations: those who borrow should not make a step longer.
+    pub reserved_pace: Option<Micros>,
     /// Bulk work is inside, running or waiting.
     pub bulk: bool,
+    /// Who borrows is inside.
+    pub borrowers: bool,
     /// Somebody has tokens to prefill.
     pub prefills: bool,
     /// Position at which the first prefill chunk begins.
@@ -178,6 +182,8 @@ pub struct StepState {
     /// Prefill tokens of latency work that go before those of others, as far as it has slots. Not
     /// counted beyond one step.
     pub latency_prefill: u32,
+    /// Those of them that are within reservations.
+    pub reserved_prefill: u32,
 }
 
 impl StepState {

@@ -34,8 +34,13 @@ fn config(classes: [ClassConfig; 2]) -> SchedulerConfig {
     }
 }
 
+/// Sequences of `class` within reservations.
+const fn line(class: Class) -> Line {
+    Line { class, borrows: false }
+}
+
 fn room(config: &SchedulerConfig, policy: &str, wanted: Wanted) -> Room {
-    Room::new(config, &*by_name(policy).expect("a policy"), wanted)
+    Room::new(config, &*by_name(policy).expect("a policy"), wanted, 0)
 }
 
 /// Anything that can be: no more run than there are slots, and whoever runs is inside.
@@ -44,7 +49,7 @@ fn held() -> impl Strategy<Value = Held> {
     (running, [0_u32..50, 0..50], [0..=BLOCKS, 0..=BLOCKS]).prop_map(|(running, wait, blocks)| {
         let running = [running.0, running.1];
         let inside = [running[0] + wait[0], running[1] + wait[1]];
-        Held { running, inside, blocks }
+        Held { running, inside, blocks, ..Held::default() }
     })
 }
 
@@ -91,7 +96,7 @@ proptest! {
         class in either(),
     ) {
         let config = config(classes);
-        let free = room(&config, policy, wanted).free_slots(class, &held);
+        let free = room(&config, policy, wanted).free_slots(line(class), &held);
         prop_assert!(held.running() + free <= SLOTS);
         let most = config.classes.get(class).max_num_seqs.unwrap_or(SLOTS);
         prop_assert!(free == 0 || held.running[class.index()] + free <= most);
@@ -111,8 +116,8 @@ proptest! {
         let room = room(&config, policy, wanted);
         let most = config.classes.get(class).max_num_seqs.unwrap_or(SLOTS);
         let all = (SLOTS - held.running()).min(most.saturating_sub(held.running[class.index()]));
-        prop_assert_eq!(room.free_slots(class, &held), all);
-        prop_assert!(room.has_share(class, &held, blocks));
+        prop_assert_eq!(room.free_slots(line(class), &held), all);
+        prop_assert!(room.has_share(line(class), &held, blocks));
     }
 
     /// Beside work of the other class, what is kept for it stays free, and what is not is there to
@@ -126,7 +131,7 @@ proptest! {
         let (own, other) = (class.index(), class.other().index());
         prop_assume!(held.running[own] > 0);
         held.inside[other] = held.inside[other].max(1);
-        let free = room(&config, policy, wanted).free_slots(class, &held);
+        let free = room(&config, policy, wanted).free_slots(line(class), &held);
         let left = left_free(&config, policy, wanted, &held, class);
         let most = config.classes.get(class).max_num_seqs.unwrap_or(SLOTS);
         let expected = SLOTS.saturating_sub(held.running() + left);
@@ -151,7 +156,8 @@ proptest! {
         if class == Class::Throughput {
             most = most.min(BLOCKS.saturating_sub(wanted.blocks()));
         }
-        prop_assert_eq!(room.has_share(class, &held, blocks), held.blocks[own] + blocks <= most);
+        let fits = held.blocks[own] + blocks <= most;
+        prop_assert_eq!(room.has_share(line(class), &held, blocks), fits);
     }
 
     /// Sequences of both classes come, start where they may, and end, in any order. Whoever starts
@@ -172,18 +178,18 @@ proptest! {
             let room = room(&config, "deadline", wanted);
             match event {
                 0 => held.inside[own] += 1,
-                1 if held.waits(class) && room.free_slots(class, &held) > 0
-                    && room.has_share(class, &held, blocks) =>
+                1 if held.waits(class) && room.free_slots(line(class), &held) > 0
+                    && room.has_share(line(class), &held, blocks) =>
                 {
                     let alone = held.running[own] == 0 || held.inside[class.other().index()] == 0;
-                    held.start(class, blocks);
+                    held.start(line(class), blocks);
                     running[own].push(blocks);
                     let left = left_free(&config, "deadline", wanted, &held, class);
                     prop_assert!(alone || held.running() + left <= SLOTS);
                 }
                 2 => {
                     let ended = running[own].pop();
-                    ended.into_iter().for_each(|blocks| held.end(class, blocks));
+                    ended.into_iter().for_each(|blocks| held.end(line(class), blocks));
                 }
                 _ => {}
             }
@@ -194,7 +200,7 @@ proptest! {
         }
         for class in Class::ALL {
             for blocks in running[class.index()].drain(..) {
-                held.end(class, blocks);
+                held.end(line(class), blocks);
             }
         }
         prop_assert_eq!((held.running, held.blocks), ([0; 2], [0; 2]));
@@ -230,16 +236,16 @@ proptest! {
 #[test]
 fn only_the_default_policy_keeps_a_sixteenth_and_only_for_latency_work() {
     let config = config([ClassConfig::default(); 2]);
-    let held = Held { running: [1, 1], inside: [2, 2], blocks: [1, 1] };
+    let held = Held { running: [1, 1], inside: [2, 2], blocks: [1, 1], ..Held::default() };
     for name in crate::policy::NAMES {
         let room = room(&config, name, Wanted::default());
         let left = if name == "deadline" { SLOTS / 16 } else { 0 };
-        assert_eq!(room.free_slots(Class::Latency, &held), SLOTS - 2, "{name}");
-        assert_eq!(room.free_slots(Class::Throughput, &held), SLOTS - 2 - left, "{name}");
+        assert_eq!(room.free_slots(line(Class::Latency), &held), SLOTS - 2, "{name}");
+        assert_eq!(room.free_slots(line(Class::Throughput), &held), SLOTS - 2 - left, "{name}");
         let all_but = |blocks| BLOCKS - 1 - blocks;
         let kept = if name == "deadline" { BLOCKS / 16 } else { 0 };
-        assert!(room.has_share(Class::Throughput, &held, all_but(kept)), "{name}");
-        assert!(!room.has_share(Class::Throughput, &held, all_but(kept) + 1), "{name}");
-        assert!(room.has_share(Class::Latency, &held, all_but(0)), "{name}");
+        assert!(room.has_share(line(Class::Throughput), &held, all_but(kept)), "{name}");
+        assert!(!room.has_share(line(Class::Throughput), &held, all_but(kept) + 1), "{name}");
+        assert!(room.has_share(line(Class::Latency), &held, all_but(0)), "{name}");
     }
 }

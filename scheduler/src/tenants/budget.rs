@@ -1,14 +1,15 @@
 //! What each tenant may ask for, and who is within its reservation.
 //!
-//! A reservation of a share s is a device of its own, s times as fast. Two clocks of it are kept
-//! for each tenant (as Virtual Clock does for links, Zhang 1990): when it would have done all work
-//! admitted within the reservation, and when it would have done the prefills among it. A request
-//! is within the reservation if it would have its tokens in time on that device, behind those
-//! before it; otherwise it borrows. Reservations are at most the whole device together, so what is
-//! within them can be served in time whatever those who borrow ask for.
+//! A reservation of a share s is a device of its own, s times as fast (`share.rs`). Two are kept
+//! for each tenant: one that does all work admitted within the reservation, and one that does the
+//! prefills among it. A request is within the reservation if it would have its tokens in time
+//! there and nobody else would be late by it; otherwise it borrows. Reservations are at most the
+//! whole device together, so what is within them can be served in time whatever those who borrow
+//! ask for.
 
 use alloc::vec::Vec;
 
+use super::share::Share;
 use super::{TenantConfig, TenantId, TenantTable};
 use crate::ledger::Reservation;
 use crate::request::{Deadline, Request};
@@ -50,10 +51,10 @@ pub(crate) enum OverBudget {
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Account {
-    /// When the reserved share would have done what was admitted within it.
-    clock: Micros,
+    /// What the reserved share has not done yet of what was admitted within it.
+    work: Share,
     /// The same of prefills.
-    prefills: Micros,
+    prefills: Share,
     /// When a device as large as the cap would have done everything.
     capped: Micros,
     /// When the next of those that are over the cap is told to come.
@@ -68,8 +69,8 @@ struct Account {
 
 impl Account {
     const NEW: Account = Account {
-        clock: Micros(0),
-        prefills: Micros(0),
+        work: Share::NEW,
+        prefills: Share::NEW,
         capped: Micros(0),
         invited: Micros(0),
         outstanding: Micros(0),
@@ -130,20 +131,18 @@ impl Budgets {
     }
 
     /// Whether a request borrows that costs so much.
-    pub(crate) fn borrows(&self, now: Micros, request: &Request, cost: Cost) -> bool {
-        let (config, account) = self.of(request.tenant);
-        let reserved = config.reserved_permille;
+    pub(crate) fn borrows(&mut self, now: Micros, request: &Request, cost: Cost) -> bool {
+        let place = self.place(request.tenant);
+        let reserved = self.table.0[place].reserved_permille;
         if reserved == 0 {
             return self.matters;
         }
-        let Deadline { first_token, last_token, .. } = request.deadline;
-        let done = account.clock.max(now).plus(on_share(cost.work, reserved));
-        let first = account.prefills.max(now).plus(on_share(cost.prefill, reserved));
-        let late = first_token.is_some_and(|due| first > due);
-        late || match last_token {
-            Some(due) => done > due,
-            None => account.clock.minus(now) > DEPTH,
-        }
+        let Account { work, prefills, .. } = &mut self.accounts[place];
+        work.advance(now, reserved);
+        prefills.advance(now, reserved);
+        let (first, last) = due(now, request);
+        !(prefills.fits(now, reserved, cost.prefill, first)
+            && work.fits(now, reserved, cost.work, last))
     }
 
     /// What is reserved for others than `tenant` and not used by them, per mille of the device.
@@ -175,8 +174,9 @@ impl Budgets {
         let TenantConfig { reserved_permille, cap_permille, .. } = self.table.0[place];
         let account = &mut self.accounts[place];
         if reserved_permille > 0 && !request.borrows {
-            account.clock = account.clock.max(now).plus(on_share(work, reserved_permille));
-            account.prefills = account.prefills.max(now).plus(on_share(prefill, reserved_permille));
+            let (first, last) = due(now, request);
+            account.work.add(work, last);
+            account.prefills.add(prefill, first);
         }
         if let Some(cap) = cap_permille {
             account.capped = account.capped.max(now).plus(on_share(work, cap));
@@ -198,7 +198,7 @@ impl Budgets {
             return;
         }
         if reserved_permille > 0 && !reservation.borrows() {
-            account.clock = account.clock.minus(on_share(work, reserved_permille));
+            account.work.drop_work(work);
         }
         if let Some(cap) = cap_permille {
             account.capped = account.capped.minus(on_share(work, cap));
@@ -260,6 +260,13 @@ impl Account {
     fn share(&self, now: Micros) -> u32 {
         u32::try_from(self.used.sum(now) * 1_000 / WINDOW.0).unwrap_or(u32::MAX)
     }
+}
+
+/// When the first and the last token of `request` are due on the share.
+fn due(now: Micros, request: &Request) -> (Micros, Micros) {
+    let Deadline { first_token, last_token, .. } = request.deadline;
+    let last = last_token.unwrap_or(now.plus(DEPTH));
+    (first_token.unwrap_or(last).min(last), last)
 }
 
 /// How long `work` takes on a share of the device.

@@ -6,6 +6,7 @@
 
 mod budget;
 mod order;
+mod share;
 mod turns;
 
 use alloc::vec::Vec;

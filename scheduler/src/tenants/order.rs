@@ -27,6 +27,8 @@ pub(crate) struct Service {
     waiting: Vec<bool>,
     /// The counter at which the first round begins.
     base: Micros,
+    /// What all reservations are together.
+    reserved_permille: u32,
     matters: bool,
 }
 
@@ -45,8 +47,14 @@ impl Service {
             served: alloc::vec![Micros(0); table.len()],
             waiting: alloc::vec![false; table.len()],
             base: Micros(0),
+            reserved_permille: table.0.iter().map(|tenant| tenant.reserved_permille).sum(),
             matters: table.matters(),
         }
+    }
+
+    /// What all reservations are together, per mille of the device.
+    pub(crate) const fn reserved_permille(&self) -> u32 {
+        self.reserved_permille
     }
 
     /// The device time that a tenant was served, over its weight: the least first is fair.

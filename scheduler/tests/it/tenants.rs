@@ -163,6 +163,67 @@ proptest! {
     }
 }
 
+/// A scheduler with these reservations.
+fn scheduler(slots: u32, tenants: &TenantTable) -> Scheduler {
+    Scheduler::new(config(slots), policy::by_name("deadline").unwrap(), COST).with_tenants(tenants)
+}
+
+/// Plans a step in which everybody goes on. Returns the lengths of chunks, by request.
+fn step(scheduler: &mut Scheduler, now: Micros) -> Vec<(u64, u32)> {
+    let plan = scheduler.plan(now);
+    let sampled = plan.chunks.iter().filter(|chunk| chunk.sample);
+    let outcomes: Vec<_> = sampled.map(|chunk| SeqOutcome::Continue(chunk.seq)).collect();
+    scheduler.complete(now, &plan, &outcomes);
+    plan.chunks.iter().map(|chunk| (chunk.seq.request.0, chunk.len)).collect()
+}
+
+#[test]
+fn who_borrows_leaves_slots_and_blocks_for_what_is_reserved() {
+    let mut scheduler = scheduler(32, &reserved(&[0, 500]));
+    scheduler.enqueue(&request(0, 1, 1, 50));
+    for id in 1..60 {
+        scheduler.enqueue(&Request { borrows: true, ..request(id, 0, 1, 50) });
+    }
+    step(&mut scheduler, Micros(0));
+    assert_eq!(scheduler.counts().running, 31, "all but what is kept");
+    scheduler.enqueue(&request(60, 1, 1, 50));
+    assert!(step(&mut scheduler, Micros(1)).contains(&(60, 1)), "it need not wait for anybody");
+    // A pool of 63 blocks, of which a sixteenth is kept: each takes four.
+    let small = SchedulerConfig { num_blocks: 63, ..config(32) };
+    let mut scheduler = Scheduler::new(small, policy::by_name("deadline").unwrap(), COST)
+        .with_tenants(&reserved(&[0, 500]));
+    for id in 0..32 {
+        scheduler.enqueue(&Request { borrows: true, ..request(id, 0, 2, 63) });
+    }
+    step(&mut scheduler, Micros(0));
+    assert_eq!(scheduler.counts().running, 14);
+    scheduler.enqueue(&request(32, 1, 2, 30));
+    assert!(step(&mut scheduler, Micros(1)).contains(&(32, 2)));
+}
+
+#[test]
+fn what_is_reserved_overtakes_the_prompt_of_who_borrows() {
+    let mut scheduler = scheduler(8, &reserved(&[0, 500]));
+    scheduler.enqueue(&Request { borrows: true, ..request(0, 0, 900, 10) });
+    assert_eq!(step(&mut scheduler, Micros(0)), [(0, 128)]);
+    scheduler.enqueue(&request(1, 1, 100, 10));
+    assert_eq!(step(&mut scheduler, Micros(1)), [(1, 100), (0, 28)]);
+}
+
+#[test]
+fn who_borrows_is_held_to_the_pace_of_what_is_reserved() {
+    let mut scheduler = scheduler(8, &reserved(&[0, 500]));
+    let deadline = Deadline { last_token: Some(Micros(1_000_000)), ..Deadline::default() };
+    scheduler.enqueue(&Request { deadline, ..request(0, 1, 10, 10) });
+    step(&mut scheduler, Micros(0));
+    scheduler.enqueue(&Request { borrows: true, ..request(1, 0, 900, 10) });
+    // Four tenths of the second for ten tokens are 40 ms, of which 98 % are filled.
+    assert_eq!(step(&mut scheduler, Micros(10_000)), [(0, 1), (1, 38)]);
+    // Without anybody to wait for it has whole steps.
+    scheduler.cancel(RequestId(0));
+    assert_eq!(step(&mut scheduler, Micros(50_000)), [(1, 128)]);
+}
+
 /// Offers requests of tenant 1 at `now` until one is refused, at most 1,000.
 fn until_refused(gate: &mut Gate, now: Micros, next: &mut u64) -> Option<sluice_scheduler::Shed> {
     for _ in 0..1_000 {
