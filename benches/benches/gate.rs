@@ -13,12 +13,15 @@ use std::time::{Duration, Instant};
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use scheduler::{Admission, Deadline, Micros, Rule, Terminal, Timeline};
 
-use inside::{Inside, SLOTS, request};
+use inside::{Inside, SLOTS};
 
 const OUTSTANDING: [u64; 4] = [10, 100, 1_000, 10_000];
 
 /// Admissions between two timelines.
 const BETWEEN_STEPS: u64 = 20;
+
+/// Tenants of the last admissions.
+const TENANTS: u8 = 8;
 
 /// Calls that each quantile is taken from.
 const ADMISSIONS: u64 = 5_000;
@@ -32,7 +35,7 @@ fn admissions(inside: &Inside, n: u64) -> Vec<Duration> {
         if i % BETWEEN_STEPS == 0 {
             inside.install();
         }
-        let mut candidate = request(inside.next_id + i, inside.now);
+        let mut candidate = inside.candidate(i);
         let start = Instant::now();
         let admission = inside.gate().admit(inside.now, &mut candidate);
         times.push(start.elapsed());
@@ -70,13 +73,17 @@ fn quantiles() {
         print_quantiles("build", outstanding, timed(BUILDS, build));
         print_quantiles("install", outstanding, timed(BUILDS, || inside.install()));
     }
+    for outstanding in [1_000, 10_000] {
+        let inside = Inside::with_tenants(outstanding, TENANTS);
+        print_quantiles("tenants", outstanding, admissions(&inside, ADMISSIONS));
+    }
 }
 
 /// Refuses as fast as it can: requests that are looked up and miss their own deadline.
 fn storm(outstanding: u64) {
     let inside = Inside::new(outstanding);
     let late = |i: u64| {
-        let mut request = request(inside.next_id + i, inside.now);
+        let mut request = inside.candidate(i);
         // Alone on the device it would take a tenth of that.
         request.sequences[0].output.max = 10;
         let last_token = Some(inside.now.plus(Micros(2_000_000)));

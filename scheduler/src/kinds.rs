@@ -137,9 +137,14 @@ impl Kinds {
     /// Whether a request that has `loaded` room now, per mille of its forecast, has too little to
     /// spare.
     pub(crate) fn is_tight(&self, loaded: u32) -> bool {
+        loaded < MARGIN * (1_000 + MOST_HEADROOM * self.apart() / 1_000) / 1_000
+    }
+
+    /// How far the least rooms are below the usual one, per mille of it: 0 where deadlines are
+    /// proportional to the work.
+    pub(crate) fn apart(&self) -> u32 {
         let (least, usual) = (self.rooms.quantile(200), self.rooms.quantile(500));
-        let apart = 1_000 - least.min(usual) * 1_000 / usual.max(1);
-        loaded < MARGIN * (1_000 + MOST_HEADROOM * apart / 1_000) / 1_000
+        1_000 - least.min(usual) * 1_000 / usual.max(1)
     }
 
     /// A request came.

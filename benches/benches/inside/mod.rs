@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use scheduler::{
     Admission, AdmissionMode, Class, ClassConfig, ClassTable, CostModel, Deadline, Event,
     FinishReason, Gate, GateConfig, Micros, OutputLength, Request, RequestId, Scheduler,
-    SchedulerConfig, SeqOutcome, SequenceSpec, TenantId, Terminal, Timeline, policy,
+    SchedulerConfig, SeqOutcome, SequenceSpec, TenantConfig, TenantId, TenantTable, Terminal,
+    Timeline, policy,
 };
 
 /// An 8B model on one H100.
@@ -71,24 +72,39 @@ pub(crate) struct Inside {
     pub(crate) now: Micros,
     /// The next request's id.
     pub(crate) next_id: u64,
+    /// Requests come from so many tenants in turn.
+    tenants: u8,
 }
 
 impl Inside {
     /// `outstanding` requests are inside, and as many of them as can be decode.
     pub(crate) fn new(outstanding: u64) -> Inside {
-        Inside::with_slots(outstanding, SLOTS)
+        Inside::with(outstanding, SLOTS, 1)
     }
 
     /// The same with room for `slots` sequences in a step.
     pub(crate) fn with_slots(outstanding: u64, slots: u32) -> Inside {
+        Inside::with(outstanding, slots, 1)
+    }
+
+    /// The same of so many tenants, for each of whom a tenth of the device is reserved.
+    pub(crate) fn with_tenants(outstanding: u64, tenants: u8) -> Inside {
+        Inside::with(outstanding, SLOTS, tenants)
+    }
+
+    fn with(outstanding: u64, slots: u32, tenants: u8) -> Inside {
+        let reserved_permille = if tenants > 1 { 100 } else { 0 };
+        let tenant = TenantConfig { reserved_permille, ..TenantConfig::default() };
+        let table = TenantTable::new(vec![tenant; tenants.into()]).expect("within the device");
         let policy = || policy::by_name("deadline").expect("it is the default");
         let gate_config = GateConfig::new(AdmissionMode::Deadline, config(slots));
         let mut inside = Inside {
-            scheduler: Scheduler::new(config(slots), policy(), COST),
-            gate: Mutex::new(Gate::new(gate_config, policy(), COST)),
+            scheduler: Scheduler::new(config(slots), policy(), COST).with_tenants(&table),
+            gate: Mutex::new(Gate::new(gate_config, policy(), COST).with_tenants(&table)),
             slots,
             now: Micros(0),
             next_id: 0,
+            tenants,
         };
         for entered in 0..outstanding {
             if entered % 100 == 0 {
@@ -120,9 +136,16 @@ impl Inside {
         took
     }
 
+    /// The request that comes `ahead` requests after the next one.
+    pub(crate) fn candidate(&self, ahead: u64) -> Request {
+        let id = self.next_id + ahead;
+        let tenant = TenantId((id % u64::from(self.tenants)) as u8);
+        Request { tenant, ..request(id, self.now) }
+    }
+
     /// One more request is admitted.
     fn enter(&mut self) {
-        let mut request = request(self.next_id, self.now);
+        let mut request = self.candidate(0);
         self.next_id += 1;
         let admission = self.gate().admit(self.now, &mut request);
         assert!(matches!(admission, Admission::Admit(_)), "{admission:?}");

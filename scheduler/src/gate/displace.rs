@@ -19,6 +19,10 @@ use crate::time::Micros;
 /// many is exchanged for many.
 const LARGE: u64 = 4;
 
+/// And only where the least rooms are so far below the usual one, per mille: where deadlines are
+/// proportional to the work, nobody vetoes for long.
+const APART: u32 = 250;
+
 /// Of the promises to latency work, so many may be broken by their own class, per mille, if no less
 /// is allowed for bulk promises.
 const OWN_PERMILLE: u32 = 18;
@@ -41,6 +45,7 @@ impl Gate {
         if !protected && !Class::ALL.into_iter().any(|class| left[class.index()] > 0) {
             return None;
         }
+        let large = self.kinds[candidate.kind.class.index()].apart() >= APART;
         let mut displaced = Displaced::new();
         for i in self.timeline.broken(candidate, at, more) {
             let entry = &self.timeline.entries[i];
@@ -54,7 +59,7 @@ impl Gate {
                 displaced.push(entry.slot);
                 continue;
             }
-            if *left == 0 || !may_displace(candidate, owner) {
+            if *left == 0 || !may_displace(candidate, owner, large) {
                 return None;
             }
             *left -= 1;
@@ -102,12 +107,12 @@ impl Gate {
 }
 
 /// Whether the promise of `owner` may be given up for `candidate`: latency work goes before bulk,
-/// and before what is large among its own.
-fn may_displace(candidate: &Candidate, owner: &Reservation) -> bool {
+/// and before what is large among its own, if that counts.
+fn may_displace(candidate: &Candidate, owner: &Reservation, large: bool) -> bool {
     match (candidate.kind.class, owner.kind().class) {
         (Class::Latency, Class::Throughput) => true,
         (Class::Latency, Class::Latency) => {
-            owner.work().0 >= candidate.work().0.saturating_mul(LARGE)
+            large && owner.work().0 >= candidate.work().0.saturating_mul(LARGE)
         }
         (Class::Throughput, _) => false,
     }
