@@ -3,7 +3,7 @@
 # (simulated runner) while Redis is well, stopped, slow, down, flushed, failed over with lost writes,
 # cut off from half of four replicas, full, behind a wrong password, and shared with 256 fakes.
 #
-#   benches/coordinator.sh                about 6 minutes once built; wants an otherwise idle machine
+#   benches/coordinator.sh                some 6 minutes once built (an estimate); wants an otherwise idle machine
 #   QUICK=1 benches/coordinator.sh        a minute
 #
 # Prints Markdown with one table (decisions: the upper bound of the histogram's bucket).

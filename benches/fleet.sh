@@ -6,7 +6,7 @@
 # asks one of them, then another one, then all, with leases, with a quarter of the cap on each
 # replica, and with counters that replicas share only once a second.
 #
-#   benches/fleet.sh                      about 12 minutes; wants an idle machine
+#   benches/fleet.sh                      some 12 minutes (an estimate); wants an idle machine
 #   QUICK=1 benches/fleet.sh              about three minutes, to see that it works
 #   DURATION=5m LOADS=1,2 SEEDS='1 2 3'   longer; PARTS=overload or PARTS=caps leaves one out
 #
