@@ -89,14 +89,20 @@ async fn hold_all(servers: &[&Server]) {
     }
 }
 
+/// Three replicas that share the cap and see each other.
+async fn three(redis: &RedisServer) -> [Server; 3] {
+    let servers = [(); 3].map(|()| start(redis, &tenant("acme", "gold", CAP)));
+    for server in &servers {
+        sees(server, 3).await;
+    }
+    hold_all(&servers.each_ref()).await;
+    servers
+}
+
 #[tokio::test]
 async fn a_cap_for_all_follows_the_demand_and_is_never_exceeded() {
     let redis = RedisServer::start();
-    let [a, b, c] = [(); 3].map(|()| start(&redis, &tenant("acme", "gold", CAP)));
-    for server in [&a, &b, &c] {
-        sees(server, 3).await;
-    }
-    hold_all(&[&a, &b, &c]).await;
+    let [a, b, c] = three(&redis).await;
     let (mut at_a, mut at_b) = (Inside(Vec::new()), Inside(Vec::new()));
     fill(&a, &mut at_a, 0, CAP).await;
     is_full(&a, 0..20).await;
@@ -122,11 +128,7 @@ async fn a_cap_for_all_follows_the_demand_and_is_never_exceeded() {
 #[tokio::test]
 async fn what_a_killed_replica_held_returns_to_the_others() {
     let redis = RedisServer::start();
-    let [a, b, c] = [(); 3].map(|()| start(&redis, &tenant("acme", "gold", CAP)));
-    for server in [&a, &b, &c] {
-        sees(server, 3).await;
-    }
-    hold_all(&[&a, &b, &c]).await;
+    let [a, b, c] = three(&redis).await;
     let (mut at_a, mut at_b) = (Inside(Vec::new()), Inside(Vec::new()));
     fill(&a, &mut at_a, 0, 4).await;
     fill(&b, &mut at_b, 4, 2).await;

@@ -5,8 +5,9 @@
 //! prompt is charged when its prefill begins, an output token when it comes; nothing has to be
 //! predicted. A tenant that comes back after a while is lifted to the least counter of those that
 //! wait, so it cannot save up what it did not use. Of two tenants that always have something
-//! waiting, neither is ever ahead by more than twice the larger of a longest prompt and the output
-//! tokens of a whole batch: the paper's bound, as long as nobody is passed for want of blocks.
+//! waiting, neither is ever ahead by more than twice a longest prompt and the output tokens of a
+//! whole batch (weighted), as long as nobody is passed for want of blocks; the paper's bound counts
+//! the prompts of the whole batch.
 //! Whoever waits alone gets the whole device.
 //!
 //! Within a tenant it is first come, first served. So where a sequence stands depends on those of

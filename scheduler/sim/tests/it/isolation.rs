@@ -15,6 +15,7 @@ fn stream(class: Class, rate: f64, target: Target) -> Stream {
 struct Bulk {
     given: usize,
     displaced: usize,
+    /// Late without having been displaced.
     broken: usize,
 }
 
@@ -34,7 +35,7 @@ fn run(seed: u64, bulk: f64, latency: f64, tight: f64, isolation: IsolationConfi
     Bulk {
         given: admitted.len(),
         displaced: admitted.iter().filter(|(_, record)| displaced(record)).count(),
-        broken: admitted.iter().filter(|entry| late(entry)).count(),
+        broken: admitted.iter().filter(|entry| late(entry) && !displaced(entry.1)).count(),
     }
 }
 
@@ -46,7 +47,7 @@ proptest! {
     })]
 
     /// Without noise only what was displaced is late, but for what an insertion is off by until the
-    /// next step (one promise in a hundred, and one more in a short run).
+    /// next step: at most one promise in fifty, and three more in a short run.
     #[test]
     fn no_more_promises_are_broken_than_the_budget_allows(
         seed in 0..1_000u64,
@@ -59,6 +60,23 @@ proptest! {
         let isolation = IsolationConfig { latency_share_permille, displacement_permille };
         let Bulk { given, displaced, broken } = run(seed, bulk, latency, tight, isolation);
         prop_assert!(displaced * 1_000 <= given * displacement_permille as usize);
-        prop_assert!(broken <= displaced + 1 + given / 100, "{} {} {}", broken, displaced, given);
+        prop_assert!(broken <= 3 + given / 50, "{} of {}", broken, given);
     }
+}
+
+/// In the mean that is less than one promise in five hundred.
+#[test]
+fn next_to_no_promise_is_broken_beside_the_budget() {
+    let (mut given, mut broken) = (0, 0);
+    for seed in 0..100 {
+        let part = |most: u64| (seed * 37 % 100) as f64 / 100.0 * most as f64;
+        let isolation = IsolationConfig {
+            latency_share_permille: [0, 500, 900][seed as usize % 3],
+            displacement_permille: [0, 50, 200, 1_000][seed as usize % 4],
+        };
+        let bulk = run(seed, 1.0 + part(7), 6.0 - part(5), 1.0 + part(3), isolation);
+        given += bulk.given;
+        broken += bulk.broken;
+    }
+    assert!(given > 5_000 && broken * 500 <= given, "{broken} of {given}");
 }
