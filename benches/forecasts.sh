@@ -33,37 +33,7 @@ PROMPT=96 OUTPUT=48 SPREAD=0.7
 MEAN_PROMPT=120 MEAN_OUTPUT=60
 OPEN_ENDED=256
 
-URL="http://127.0.0.1:$PORT"
-WORK=$(mktemp -d)
-server=""
-
-stop() {
-    [ -n "$server" ] || return 0
-    kill "$server" 2>/dev/null || true
-    wait "$server" 2>/dev/null || true
-    server=""
-}
-trap 'stop; rm -rf "$WORK"' EXIT
-
-serve() {
-    say "sluice serve $*"
-    "$bin/sluice" serve "$model" --port "$PORT" --threads "$THREADS" "$@" >"$WORK/log" 2>&1 &
-    server=$!
-    (wait_ready "$URL/health" "$server" 120) || { tail -n 20 "$WORK/log" >&2; exit 1; }
-}
-
-load() { "$bin/sluice-load" "$@" --url "$URL" --json "$WORK/runs.jsonl" >&2; }
-
-figure() { # figure FIELD...: of the latest run
-    python3 - "$WORK/runs.jsonl" "$@" <<'PY'
-import json, sys
-
-value = json.loads(open(sys.argv[1]).readlines()[-1])
-for field in sys.argv[2:]:
-    value = value[field]
-print(value)
-PY
-}
+. benches/lib.sh
 
 # series LENGTHS ADMISSION ARGUMENTS...: a row for each arrival process and load
 series() {
@@ -72,13 +42,13 @@ series() {
     local burstiness multiple
     for burstiness in $ARRIVALS; do
         for multiple in $LOADS; do
-            curl -fsS "$URL/metrics" >"$WORK/before"
-            load open --rate "$multiple" --capacity "$capacity" --duration "$DURATION" \
+            scrape "$WORK/before"
+            load "$WORK/runs" open --rate "$multiple" --capacity "$capacity" --duration "$DURATION" \
                 --burstiness "$burstiness" --spread "$SPREAD" --timeout 60s \
                 --seed "${multiple//./}$burstiness" "$@"
-            curl -fsS "$URL/metrics" >"$WORK/after"
+            scrape "$WORK/after"
             python3 benches/forecasts.py "$lengths" "$admission" "$burstiness" "$multiple" \
-                "$WORK/before" "$WORK/after" "$WORK/runs.jsonl" >>"$WORK/rows"
+                "$WORK/before" "$WORK/after" "$WORK/runs" >>"$WORK/rows"
             tail -n 1 "$WORK/rows" >&2
         done
     done
@@ -87,11 +57,11 @@ series() {
 known_lengths() {
     local lengths=(--prompt-tokens "$MEAN_PROMPT" --max-tokens "$MEAN_OUTPUT" --timeout 10m)
     serve --slo-ttft none --slo-tpot none
-    load closed -c 1 -n 12 "${lengths[@]}"
+    load "$WORK/runs" closed -c 1 -n 12 "${lengths[@]}"
     local slo
-    slo=$(python3 -c "print(round($SLO_MULTIPLE * $(figure e2e_ms p50)))")
-    load closed -c 32 -n 4 "${lengths[@]}"
-    capacity=$(figure requests_per_s)
+    slo=$(python3 -c "print(round($SLO_MULTIPLE * $(figure "$WORK/runs" e2e_ms p50)))")
+    load "$WORK/runs" closed -c 32 -n 4 "${lengths[@]}"
+    capacity=$(figure "$WORK/runs" requests_per_s)
     stop
     local admission
     for admission in deadline ${CAPS:+$(printf 'queue-cap=%s ' $CAPS)}; do
@@ -105,8 +75,8 @@ known_lengths() {
 learned_lengths() {
     local lengths=(--api chat --prompt-tokens "$MEAN_PROMPT" --open-ended "$OPEN_ENDED")
     serve --slo-ttft none --slo-tpot none
-    load closed -c 32 -n 4 --timeout 10m "${lengths[@]}"
-    capacity=$(figure requests_per_s)
+    load "$WORK/runs" closed -c 32 -n 4 --timeout 10m "${lengths[@]}"
+    capacity=$(figure "$WORK/runs" requests_per_s)
     stop
     local admission
     for admission in deadline ${CAPS:+$(printf 'queue-cap=%s ' $CAPS)}; do
@@ -118,12 +88,7 @@ learned_lengths() {
     done
 }
 
-need_rust
-need 'command -v python3' python3
-need 'command -v curl' curl
-model=$(models/fetch-demo.sh | tail -n 1)
-cargo build --release --package sluice-server --package sluice-load
-bin="${CARGO_TARGET_DIR:-target}/release"
+build
 mkdir -p "$RESULTS"
 touch "$WORK/rows"
 for lengths in $LENGTHS; do
@@ -134,9 +99,7 @@ for lengths in $LENGTHS; do
     esac
 done
 {
-    cpu=$(sed -n 's/^model name\s*: //p' /proc/cpuinfo | head -n 1)
-    echo "$(nproc) cores of $cpu, $THREADS threads, the load generator on the same cores;" \
-        "$(date -u +%Y-%m-%d), commit $(git rev-parse --short HEAD)."
+    machine
     echo "Prompts and answers log-normal (medians $PROMPT and $OUTPUT tokens, deviation of the" \
         "logarithm $SPREAD), answers of unknown length up to $OPEN_ENDED; arrivals for $DURATION."
     echo "Load 1 is the throughput of 32 requests of mean length at once. Errors are" \
