@@ -14,10 +14,14 @@ pub struct FalseRefusals {
     pub costs_nobody: f64,
 }
 
-/// Looks at up to `most` refusals of `run`, spread evenly. Steps take what the cost model says, so
-/// that one more request changes nothing but what it causes.
+/// Looks at up to `most` refusals of a run, spread evenly. Steps take what the cost model says, in
+/// that run and in those that repeat its log: so the log alone gives the very same run, and one more
+/// request changes nothing but what it causes.
 #[must_use]
-pub fn false_refusals(setup: &Setup, jobs: &[Job], run: &Run, most: usize) -> FalseRefusals {
+pub fn false_refusals(setup: &Setup, jobs: &[Job], most: usize) -> FalseRefusals {
+    let setup = Setup { noise: 0.0, ..setup.clone() };
+    let run = setup.run(jobs);
+    let before = met(jobs, &run);
     let log: Vec<bool> = run.records().map(|record| record.is_admitted()).collect();
     let shed = |fate: &Fate| matches!(fate, Fate::Shed(_));
     let refused: Vec<usize> = run
@@ -26,17 +30,12 @@ pub fn false_refusals(setup: &Setup, jobs: &[Job], run: &Run, most: usize) -> Fa
         .filter(|(_, record)| shed(&record.fate))
         .map(|(place, _)| place)
         .collect();
-    let replay = |log: Vec<bool>| {
-        let admitting = Admitting::Log(log);
-        Setup { admitting, noise: 0.0, compared: false, ..setup.clone() }.run(jobs)
-    };
-    let before = met(jobs, &replay(log.clone()));
     let (mut would_meet, mut costs_nobody, mut seen) = (0, 0, 0);
     let stride = refused.len().div_ceil(most.max(1)).max(1);
     for &place in refused.iter().step_by(stride) {
         let mut with = log.clone();
         with[place] = true;
-        let after = met(jobs, &replay(with));
+        let after = met(jobs, &replay(&setup, jobs, with));
         seen += 1;
         if after[place] {
             would_meet += 1;
@@ -49,4 +48,43 @@ pub fn false_refusals(setup: &Setup, jobs: &[Job], run: &Run, most: usize) -> Fa
 
 fn met(jobs: &[Job], run: &Run) -> Vec<bool> {
     run.of(jobs).map(|(job, record)| is_met(job, record)).collect()
+}
+
+/// The run in which those enter that `log` says, by their place among the jobs.
+fn replay(setup: &Setup, jobs: &[Job], log: Vec<bool>) -> Run {
+    Setup { admitting: Admitting::Log(log), compared: false, ..setup.clone() }.run(jobs)
+}
+
+#[cfg(test)]
+mod tests {
+    use scheduler::{AdmissionMode, Class, KindConfig, TenantId};
+
+    use super::*;
+    use crate::profile::CPU;
+    use crate::workload::{Arrivals, Lengths};
+    use crate::{Stream, Target, merge};
+
+    #[test]
+    fn the_log_alone_gives_the_very_same_run() {
+        for (seed, target) in [(1, Target::Multiple(4.0)), (2, Target::Seconds(8.0))] {
+            let stream = Stream {
+                class: Class::Latency,
+                tenant: TenantId::DEFAULT,
+                lengths: Lengths::Chat,
+                arrivals: Arrivals::Poisson,
+                rate: 8.0,
+                target,
+                known: true,
+            };
+            let jobs = merge(&[stream], 120.0, &CPU, seed);
+            let gate = Admitting::Gate(AdmissionMode::Deadline, KindConfig::default());
+            let setup = Setup { noise: 0.0, ..Setup::new(&CPU, "deadline", gate, seed) };
+            let run = setup.run(&jobs);
+            let log: Vec<bool> = run.records().map(|record| record.is_admitted()).collect();
+            let refused = log.iter().filter(|admitted| !**admitted).count();
+            assert!(refused > 100 && refused < jobs.len() - 100, "{refused} of {}", jobs.len());
+            let times = |run: &Run| run.records().map(|r| (r.first, r.last)).collect::<Vec<_>>();
+            assert_eq!(times(&replay(&setup, &jobs, log)), times(&run));
+        }
+    }
 }

@@ -176,8 +176,7 @@ impl Scenario {
     pub fn false_refusals(&self, effort: &Effort, rules: Rules) -> Vec<FalseRefusals> {
         effort.over_seeds(|seed| {
             let jobs = self.jobs(effort.requests, seed);
-            let setup = self.gated(TRUE_MODEL, rules, seed);
-            false_refusals(&setup, &jobs, &setup.run(&jobs), REFUSALS)
+            false_refusals(&self.gated(TRUE_MODEL, rules, seed), &jobs, REFUSALS)
         })
     }
 }
