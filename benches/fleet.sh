@@ -8,7 +8,8 @@
 #
 #   benches/fleet.sh                      some 12 minutes (an estimate); wants an idle machine
 #   QUICK=1 benches/fleet.sh              about three minutes, to see that it works
-#   DURATION=5m LOADS=1,2 SEEDS='1 2 3'   longer; PARTS=overload or PARTS=caps leaves one out
+#   DURATION=5m LOADS=1,2 SEEDS='1 2 3'   longer; PARTS=overload or PARTS=caps leaves one out,
+#                                         SERVERS='local coordinator' the bench's own gate
 #
 # Real servers with the simulated runner. Requests are 128 tokens in, 64 out, and are to be done
 # within four times their time on an idle fast replica. nginx asks the next replica when one
@@ -28,6 +29,7 @@ PHASE="${PHASE:-20}"
 PER_SLOT="${PER_SLOT:-${QUICK:+3}}"
 PER_SLOT="${PER_SLOT:-8}"
 SEEDS="${SEEDS:-1}"
+SERVERS="${SERVERS:-local coordinator ask}"
 PARTS="${PARTS:-overload caps}"
 PORT="${PORT:-18100}"
 # Eight of the fleet's 32 slots, so that one replica alone could serve it, and four divide it.
@@ -205,25 +207,41 @@ overload() { # overload LABEL SEED: whatever is running now
     stop
 }
 
+overload_of() { # overload_of local|coordinator|ask SEED
+    local e2e=(--slo-e2e "${SLO_MS}ms")
+    case "$1" in
+        local)
+            say "overload, seed $2: local only"
+            replicas -- "${e2e[@]}"
+            balancer
+            overload "local only" "$2"
+            ;;
+        coordinator)
+            say "overload, seed $2: coordinator"
+            redis
+            replicas -- "${e2e[@]}" --coordinator "redis://127.0.0.1:$REDIS_PORT"
+            together
+            balancer
+            overload "coordinator" "$2"
+            ;;
+        ask)
+            say "overload, seed $2: no admission, and nginx asks Redis for each request"
+            redis
+            replicas -- --admission none --scheduling-policy fcfs
+            balancer ask
+            overload "Redis for each request" "$2"
+            ;;
+        *) fail "unknown server '$1': local, coordinator or ask" ;;
+    esac
+}
+
 overloads() {
-    local seed e2e=(--slo-e2e "${SLO_MS}ms")
+    local seed server
     rm -f "$RUNS"
     for seed in $SEEDS; do
-        say "overload, seed $seed: local only"
-        replicas -- "${e2e[@]}"
-        balancer
-        overload "local only" "$seed"
-        say "overload, seed $seed: coordinator"
-        redis
-        replicas -- "${e2e[@]}" --coordinator "redis://127.0.0.1:$REDIS_PORT"
-        together
-        balancer
-        overload "coordinator" "$seed"
-        say "overload, seed $seed: no admission, and nginx asks Redis for each request"
-        redis
-        replicas -- --admission none --scheduling-policy fcfs
-        balancer ask
-        overload "Redis for each request" "$seed"
+        for server in $SERVERS; do
+            overload_of "$server" "$seed"
+        done
     done
 }
 

@@ -97,10 +97,13 @@ def goals(runs, caps):
     for run in lines(runs):
         goodput[run["multiple"]][run["label"]].append(run["goodput_tokens_per_s"])
     for load, found in sorted(goodput.items()):
-        mean = {label: statistics.mean(values) for label, values in found.items()}
-        ratio = mean["coordinator"] / mean["local only"]
-        print(f"- Goodput with the coordinator over local only at {load:g}x: {ratio:.3f}"
-              " (goal: at least 1).")
+        if not {"coordinator", "local only"} <= found.keys():
+            continue
+        pairs = zip(found["coordinator"], found["local only"])
+        ratios = [coordinator / local for coordinator, local in pairs]
+        each = ", ".join(f"{ratio:.3f}" for ratio in ratios)
+        print(f"- Goodput with the coordinator over local only at {load:g}x, seed by seed: {each};"
+              f" mean {statistics.mean(ratios):.3f} (goal: at least 1).")
     with open(caps) as file:
         for cells in (line.split("|") for line in file):
             if cells[1].strip() == "leases":
