@@ -58,15 +58,8 @@ struct Tenants {
     /// How long requests come.
     #[arg(long, default_value_t = 300.0)]
     seconds: f64,
-    /// Seeds; intervals are over them.
-    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u64).range(1..=1_000))]
-    seeds: u64,
-    /// The first seed.
-    #[arg(long, default_value_t = 101)]
-    first_seed: u64,
-    /// Runs at a time.
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=256))]
-    threads: u64,
+    #[command(flatten)]
+    runs: Runs,
 }
 
 #[derive(Debug, Args)]
@@ -92,15 +85,8 @@ struct Classes {
     /// How long requests come; the first tenth of them warms up.
     #[arg(long, default_value_t = 660.0)]
     seconds: f64,
-    /// Seeds; intervals are over them.
-    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u64).range(1..=1_000))]
-    seeds: u64,
-    /// The first seed.
-    #[arg(long, default_value_t = 101)]
-    first_seed: u64,
-    /// Runs at a time.
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(usize))]
-    threads: usize,
+    #[command(flatten)]
+    runs: Runs,
 }
 
 #[derive(Debug, Args)]
@@ -117,15 +103,8 @@ struct Step {
     /// Simulated time of a run; a quarter of it warms up.
     #[arg(long, default_value_t = 480.0)]
     seconds: f64,
-    /// Seeds; intervals are over them.
-    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u64).range(1..=1_000))]
-    seeds: u64,
-    /// The first seed.
-    #[arg(long, default_value_t = 101)]
-    first_seed: u64,
-    /// Runs at a time.
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(usize))]
-    threads: usize,
+    #[command(flatten)]
+    runs: Runs,
 }
 
 #[derive(Debug, Args)]
@@ -201,20 +180,35 @@ struct One {
     common: Common,
 }
 
-#[derive(Debug, Args)]
-struct Common {
+/// How often everything is run.
+#[derive(Clone, Copy, Debug, Args)]
+struct Runs {
     /// Seeds; intervals are over them.
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     seeds: u64,
     /// The first seed.
     #[arg(long, default_value_t = 101)]
     first_seed: u64,
+    /// Runs at a time.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: u16,
+}
+
+impl Runs {
+    fn effort(self, requests: usize) -> Effort {
+        let Runs { seeds, first_seed, threads } = self;
+        Effort { first_seed, seeds, requests, threads: threads.into() }
+    }
+}
+
+/// What the tables of admission and of policies have in common.
+#[derive(Debug, Args)]
+struct Common {
+    #[command(flatten)]
+    runs: Runs,
     /// Requests of a run; the first tenth warms up.
     #[arg(long, default_value_t = 2_500)]
     requests: usize,
-    /// Runs at a time.
-    #[arg(long, default_value_t = 1)]
-    threads: usize,
     /// Strength k of the rule by kind.
     #[arg(long, default_value_t = f64::from(KindConfig::default().strength_permille) / 1e3)]
     strength: f64,
@@ -233,12 +227,10 @@ impl Common {
             ensure!((0.0..=1.0).contains(&value), "--{name} must be between 0 and 1");
             Ok((value * 1e3) as u32)
         };
-        for name in &only {
-            by_name(name).with_context(|| format!("no workload is called `{name}`"))?;
-        }
-        let Common { first_seed, seeds, requests, threads, .. } = *self;
+        check_workloads(&only)?;
+        check_loads(&loads)?;
         Ok(Bench {
-            effort: Effort { first_seed, seeds, requests, threads },
+            effort: self.runs.effort(self.requests),
             loads,
             only,
             rules: Rules {
@@ -252,6 +244,25 @@ impl Common {
     }
 }
 
+fn check_workloads(names: &[String]) -> Result<()> {
+    for name in names {
+        by_name(name).with_context(|| format!("no workload is called `{name}`"))?;
+    }
+    Ok(())
+}
+
+fn check_loads(loads: &[f64]) -> Result<()> {
+    ensure!(loads.iter().all(|load| *load > 0.0), "--loads must be above 0");
+    Ok(())
+}
+
+/// What was asked for, above its tables.
+fn write_command(out: &mut impl Write) -> Result<()> {
+    let given: Vec<String> = std::env::args().skip(1).collect();
+    writeln!(out, "`sluice-sim {}`\n", given.join(" "))?;
+    Ok(())
+}
+
 /// Does what the command line says.
 ///
 /// # Errors
@@ -263,7 +274,6 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Tenants(tenants) => tenants.run(&mut out),
         Command::Policies(policies) => policies.run(&mut out),
         Command::Prefix(Prefix { loads, common }) => {
-            ensure!(loads.iter().all(|load| *load > 0.0), "--loads must be above 0");
             let bench = common.bench(loads, Vec::new())?;
             prefix::print(&bench.effort, &bench.loads, &mut out)?;
             Ok(())
@@ -277,13 +287,11 @@ pub fn run(cli: Cli) -> Result<()> {
 
 impl Admission {
     fn run(self, out: &mut impl Write) -> Result<()> {
-        ensure!(self.loads.iter().all(|load| *load > 0.0), "--loads must be above 0");
         let mut bench = self.common.bench(self.loads, self.workload)?;
         if self.quick {
             bench.effort = Effort { seeds: 2, requests: 600, ..bench.effort };
         }
-        let given: Vec<String> = std::env::args().skip(1).collect();
-        writeln!(out, "`sluice-sim {}`\n", given.join(" "))?;
+        write_command(out)?;
         let topics = if self.table.is_empty() { Topic::value_variants() } else { &self.table };
         for topic in topics {
             let name = topic.to_possible_value().context("every table has a name")?;
@@ -297,15 +305,11 @@ impl Admission {
 impl Tenants {
     fn run(self, out: &mut impl Write) -> Result<()> {
         ensure!(self.seconds >= 30.0, "--seconds must be at least 30");
-        for name in &self.workload {
-            by_name(name).with_context(|| format!("no workload is called `{name}`"))?;
-        }
+        check_workloads(&self.workload)?;
         let mut cases = tenants::cases();
         let chosen = |name: &str| self.workload.iter().any(|one| one == name);
         cases.retain(|case| self.workload.is_empty() || chosen(case.workload.name));
-        let Tenants { first_seed, seeds, threads, .. } = self;
-        let effort = Effort { first_seed, seeds, requests: 0, threads: threads as usize };
-        tenants::print(&cases, self.seconds, &effort, out)?;
+        tenants::print(&cases, self.seconds, &self.runs.effort(0), out)?;
         Ok(())
     }
 }
@@ -314,17 +318,14 @@ impl Classes {
     fn run(self, out: &mut impl Write) -> Result<()> {
         ensure!(self.load > 0.0 && self.bulk_load > 0.0, "loads must be above 0");
         ensure!(self.seconds >= 60.0, "--seconds must be at least 60");
-        for name in &self.workload {
-            by_name(name).with_context(|| format!("no workload is called `{name}`"))?;
-        }
+        check_workloads(&self.workload)?;
         let cases = classes::cases(&self.workload, &self.slo, &self.bulk_slo);
         let mut variants = classes::variants();
         let chosen = |name: &str| self.rules.iter().any(|part| name.contains(part));
         variants.retain(|variant| self.rules.is_empty() || chosen(variant.name));
-        let Classes { first_seed, seeds, threads, seconds, .. } = self;
-        let effort = Effort { first_seed, seeds, requests: 0, threads: threads.max(1) };
-        let offer = Offer { latency: self.load, throughput: self.bulk_load, seconds };
-        classes::print(&cases, &variants, &offer, &effort, out)?;
+        let Classes { load, bulk_load, seconds, .. } = self;
+        let offer = Offer { latency: load, throughput: bulk_load, seconds };
+        classes::print(&cases, &variants, &offer, &self.runs.effort(0), out)?;
         Ok(())
     }
 }
@@ -333,9 +334,9 @@ impl Step {
     fn run(self, out: &mut impl Write) -> Result<()> {
         ensure!(self.load > 0.0 && self.load < 1.0, "--load must be between 0 and 1");
         ensure!(self.seconds >= 60.0, "--seconds must be at least 60");
-        let Step { first_seed, seeds, threads, seconds, load, .. } = self;
-        let effort = Effort { first_seed, seeds, requests: 0, threads: threads.max(1) };
-        let bench = steps::Bench { effort, load, seconds };
+        check_workloads(&self.workload)?;
+        let Step { seconds, load, .. } = self;
+        let bench = steps::Bench { effort: self.runs.effort(0), load, seconds };
         bench.print(&self.workload, &self.rules, out)?;
         Ok(())
     }
@@ -343,10 +344,8 @@ impl Step {
 
 impl Policies {
     fn run(self, out: &mut impl Write) -> Result<()> {
-        ensure!(self.loads.iter().all(|load| *load > 0.0), "--loads must be above 0");
         let bench = self.common.bench(self.loads, self.workload)?;
-        let given: Vec<String> = std::env::args().skip(1).collect();
-        writeln!(out, "`sluice-sim {}`\n", given.join(" "))?;
+        write_command(out)?;
         let tables = if self.table.is_empty() { Compared::value_variants() } else { &self.table };
         for compared in tables {
             policies::print(&bench, *compared, out)?;
