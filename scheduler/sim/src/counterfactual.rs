@@ -14,9 +14,9 @@ pub struct FalseRefusals {
     pub costs_nobody: f64,
 }
 
-/// Looks at up to `most` refusals of a run, spread evenly. Steps take what the cost model says, in
-/// that run and in those that repeat its log: so the log alone gives the very same run, and one more
-/// request changes nothing but what it causes.
+/// Looks at up to `most` refusals of a run, spread evenly. Steps take what the cost model says,
+/// in that run and in those that repeat its log: so the log alone gives the very same run, and one
+/// more request changes nothing but what it causes.
 #[must_use]
 pub fn false_refusals(setup: &Setup, jobs: &[Job], most: usize) -> FalseRefusals {
     let setup = Setup { noise: 0.0, ..setup.clone() };

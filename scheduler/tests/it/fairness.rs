@@ -22,9 +22,9 @@ const LONGEST: (u32, u32) = (40, 20);
 
 const SLOTS: u32 = 4;
 
-/// Prompt and answer of a tenant's requests in turn, and how many of them wait before each step: more
-/// than there are slots, so that one is left whatever the step takes in. Who has nothing left for a
-/// moment is lifted when the next one comes, and the bound is not about it.
+/// Prompt and answer of a tenant's requests in turn, and how many of them wait before each step:
+/// more than there are slots, so that one is left whatever the step takes in. Who has nothing left
+/// for a moment is lifted when the next one comes, and the bound is not about it.
 #[derive(Clone, Debug)]
 struct Habit {
     lengths: Vec<(u32, u32)>,
