@@ -10,7 +10,8 @@
 //!
 //! *Displacement*: what the expectation did not foresee may break throughput promises, so many for
 //! each that was given. The ledger is exact: every promise that an admission makes late by the
-//! forecast is paid for when it is made so, and an admission that cannot pay is refused.
+//! forecast is paid for when it is made so, and an admission that cannot pay is refused. Those that
+//! break by themselves, because a forecast was wrong, are paid for when they end.
 
 use crate::time::Micros;
 
@@ -56,27 +57,29 @@ impl Offered {
     }
 }
 
-/// The most promises that can be saved up for.
-const MOST_SAVED: u64 = 64;
+/// The most promises that can be saved up for, or be owed.
+const MOST_SAVED: i64 = 64;
+
+const PROMISE: i64 = 1_000;
 
 /// What may still be broken of the promises that were given: each one that is given adds a part of
 /// one, so that never more than this part of them has been displaced.
 #[derive(Clone, Copy, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Budget {
-    /// Thousandths of a promise.
-    saved: u64,
+    /// Thousandths of a promise; below zero after losses.
+    saved: i64,
 }
 
 impl Budget {
     /// A promise was given, of which `permille` may be broken.
     pub(crate) fn give(&mut self, permille: u32) {
-        self.saved = (self.saved + u64::from(permille)).min(MOST_SAVED * 1_000);
+        self.saved = (self.saved + i64::from(permille)).min(MOST_SAVED * PROMISE);
     }
 
     /// Promises that may be broken now.
     pub(crate) const fn left(&self) -> usize {
-        (self.saved / 1_000) as usize
+        if self.saved > 0 { (self.saved / PROMISE) as usize } else { 0 }
     }
 
     /// So many are broken.
@@ -85,7 +88,12 @@ impl Budget {
     /// If they are more than are left.
     pub(crate) fn charge(&mut self, promises: usize) {
         assert!(promises <= self.left(), "only what is left is spent");
-        self.saved -= promises as u64 * 1_000;
+        self.saved -= promises as i64 * PROMISE;
+    }
+
+    /// One broke that nobody gave up.
+    pub(crate) fn lose(&mut self) {
+        self.saved = (self.saved - PROMISE).max(-MOST_SAVED * PROMISE);
     }
 }
 
@@ -122,5 +130,18 @@ mod tests {
             assert!(displaced * 1_000 <= given * 50);
         }
         assert!(displaced * 1_000 >= given * 50 - 7 * 50 - 1_000, "and nearly all of that may be");
+    }
+    #[test]
+    fn what_breaks_by_itself_is_paid_for_first() {
+        let mut budget = Budget::default();
+        let give = |budget: &mut Budget, promises| (0..promises).for_each(|_| budget.give(50));
+        budget.lose();
+        give(&mut budget, 39);
+        assert_eq!(budget.left(), 0);
+        give(&mut budget, 1);
+        assert_eq!(budget.left(), 1);
+        (0..1_000).for_each(|_| budget.lose());
+        give(&mut budget, 65 * 20);
+        assert_eq!(budget.left(), 1, "what is owed is bounded");
     }
 }

@@ -4,6 +4,7 @@
 //! of its request. They are found by request through a list of slots in order of request.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use crate::admission::{Forecast, Settled};
@@ -30,49 +31,42 @@ pub(crate) struct Reservation {
     last: Span,
     upper_first: Span,
     upper_last: Span,
+    /// By when its tokens were promised.
+    due_first: Span,
+    due_last: Span,
     work: Span,
     /// Every delay of its first and of its last token that was accepted since.
     first_delay: Span,
     last_delay: Span,
-    lessons: Lessons,
+    /// What its first sequence teaches at its end. Most requests have no other; of those that do
+    /// the ledger keeps all of them apart, because thousands of reservations are kept.
+    lesson: Lesson,
     class: Class,
     tenant: TenantId,
-    /// Exact, borrows, and whether what it was promised was given up for others, in a bit each:
-    /// thousands of reservations are kept.
+    /// Exact, borrows, has several sequences, and whether what it was promised was given up for
+    /// others, in a bit each.
     flags: u8,
 }
 
 const EXACT: u8 = 1;
 const BORROWS: u8 = 2;
 const DISPLACED: u8 = 4;
+const SEVERAL: u8 = 8;
 
-fn flags(exact: bool, borrows: bool) -> u8 {
+fn flags(exact: bool, borrows: bool, several: bool) -> u8 {
     let flag = |is: bool, flag: u8| if is { flag } else { 0 };
-    flag(exact, EXACT) | flag(borrows, BORROWS)
+    flag(exact, EXACT) | flag(borrows, BORROWS) | flag(several, SEVERAL)
 }
 
-/// What the sequences of a request teach at their end; most requests have one.
-#[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-enum Lessons {
-    One(Lesson),
-    Many(Box<[Lesson]>),
-}
-
-impl Lessons {
-    fn new(specs: &[SequenceSpec]) -> Lessons {
-        let of = |spec: &SequenceSpec| Lesson::new(spec.prompt_tokens, &spec.output);
-        match specs {
-            [one] => Lessons::One(of(one)),
-            many => Lessons::Many(many.iter().map(of).collect()),
-        }
-    }
+fn lesson(spec: &SequenceSpec) -> Lesson {
+    Lesson::new(spec.prompt_tokens, &spec.output)
 }
 
 impl Reservation {
     /// Of a request that was admitted with this forecast.
     pub(crate) fn new(request: &Request, kind: Kind, forecast: &Forecast) -> Reservation {
         let from_arrival = |time: Micros| Span::new(time.minus(request.arrival));
+        let due = |due: Option<Micros>| from_arrival(due.unwrap_or(Micros::MAX));
         Reservation {
             id: request.id,
             arrival: request.arrival,
@@ -80,13 +74,15 @@ impl Reservation {
             last: from_arrival(forecast.last_token),
             upper_first: from_arrival(forecast.upper_first),
             upper_last: from_arrival(forecast.upper_last),
+            due_first: due(request.deadline.first_token),
+            due_last: due(request.deadline.last_token),
             work: Span::new(forecast.work),
             first_delay: Span::default(),
             last_delay: Span::default(),
-            lessons: Lessons::new(&request.sequences),
+            lesson: lesson(&request.sequences[0]),
             class: kind.class,
             tenant: kind.tenant,
-            flags: flags(kind.exact(), request.borrows),
+            flags: flags(kind.exact(), request.borrows, request.sequences.len() > 1),
         }
     }
 
@@ -120,6 +116,16 @@ impl Reservation {
         Some(came.minus(self.arrival) <= self.upper_last.exact()?)
     }
 
+    /// Whether a token came after the time it was promised for, or never. Promises of gaps, and
+    /// those beyond 71 minutes, are not looked at.
+    pub(crate) fn is_late(&self, first: Option<Micros>, last: Option<Micros>) -> bool {
+        let late = |due: Span, came: Option<Micros>| {
+            let within = |due| came.is_some_and(|came| came.minus(self.arrival) <= due);
+            due.exact().is_some_and(|due| !within(due))
+        };
+        late(self.due_first, first) || late(self.due_last, last)
+    }
+
     /// From arrival to a first token that came then, and to where the forecast had been carried;
     /// `None` if that is not known any more.
     pub(crate) fn first_against(&self, came: Micros) -> Option<(Micros, Micros)> {
@@ -131,14 +137,6 @@ impl Reservation {
     pub(crate) fn last_against(&self, came: Micros) -> Option<(Micros, Micros)> {
         let carried = self.last.exact()?.plus(self.last_delay.exact()?);
         Some((came.minus(self.arrival), carried))
-    }
-
-    /// What its sequences teach, in order.
-    pub(crate) fn lessons(&self) -> &[Lesson] {
-        match &self.lessons {
-            Lessons::One(one) => core::slice::from_ref(one),
-            Lessons::Many(many) => many,
-        }
     }
 
     /// What it was promised was given up for others.
@@ -163,8 +161,8 @@ impl Reservation {
         self.work.micros()
     }
 
-    fn num_sequences(&self) -> u32 {
-        self.lessons().len() as u32
+    const fn has_several(&self) -> bool {
+        self.flags & SEVERAL > 0
     }
 
     fn delay(&mut self, first: u32, last: u32) {
@@ -173,11 +171,26 @@ impl Reservation {
     }
 }
 
+/// What the sequences of a request teach at their end.
+pub(crate) struct Lessons {
+    first: Lesson,
+    several: Option<Box<[Lesson]>>,
+}
+
+impl Lessons {
+    /// By sequence, in order.
+    pub(crate) fn of(&self) -> &[Lesson] {
+        self.several.as_deref().unwrap_or(core::slice::from_ref(&self.first))
+    }
+}
+
 /// All reservations, with their sums by class.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Ledger {
     slots: Vec<Option<Reservation>>,
+    /// What the sequences of those that have several teach, in order, by slot.
+    several: BTreeMap<u32, Box<[Lesson]>>,
     free: Vec<u32>,
     /// Slots in use, in order of request.
     by_id: Vec<u32>,
@@ -210,40 +223,50 @@ impl Ledger {
         self.waiting[class.index()] + self.pending[class.index()]
     }
 
-    /// Books a reservation for `candidate`; returns its slot.
-    pub(crate) fn reserve(&mut self, reservation: Reservation, candidate: Candidate) -> u32 {
-        let class = reservation.kind().class.index();
+    /// Books the reservation of `request`, which `candidate` stands for; returns its slot.
+    pub(crate) fn reserve(
+        &mut self,
+        reservation: Reservation,
+        request: &Request,
+        candidate: Candidate,
+    ) -> u32 {
+        let class = reservation.class.index();
         self.work[class] = self.work[class].plus(reservation.work.micros());
-        self.pending[class] += reservation.num_sequences();
+        self.pending[class] += request.sequences.len() as u32;
         let place = self.find(reservation.id).expect_err("request ids are never reused");
         let slot = self.free.pop().unwrap_or_else(|| {
             lean::push(&mut self.slots, None);
             self.slots.len() as u32 - 1
         });
+        if reservation.has_several() {
+            self.several.insert(slot, request.sequences.iter().map(lesson).collect());
+        }
         self.slots[slot as usize] = Some(reservation);
         lean::insert(&mut self.by_id, place, slot);
         self.on_their_way.push((slot, candidate));
         slot
     }
 
-    /// Ends a reservation; `None` if there is none (any more).
-    pub(crate) fn release(&mut self, id: RequestId) -> Option<Reservation> {
+    /// Ends a reservation, and tells what its sequences teach, in order; `None` if there is none
+    /// (any more).
+    pub(crate) fn release(&mut self, id: RequestId) -> Option<(Reservation, Lessons)> {
         let place = self.find(id).ok()?;
         let slot = self.by_id.remove(place);
         let reservation = self.slots[slot as usize].take().expect("it was found");
+        let lessons = Lessons { first: reservation.lesson, several: self.several.remove(&slot) };
         lean::push(&mut self.free, slot);
-        let class = reservation.kind().class.index();
+        let class = reservation.class.index();
         self.work[class] = self.work[class].minus(reservation.work.micros());
         self.displaced -= u32::from(reservation.is_displaced());
         // No installed timeline has it yet.
         if let Some(at) = self.on_their_way.iter().rposition(|(other, _)| *other == slot) {
-            self.pending[class] -= reservation.num_sequences();
+            self.pending[class] -= lessons.of().len() as u32;
             self.on_their_way.remove(at);
         }
         if self.by_id.is_empty() {
             self.waiting = [0; 2];
         }
-        Some(reservation)
+        Some((reservation, lessons))
     }
 
     /// The promise of the reservation in `slot` is given up. Returns its class, and whether it
@@ -278,11 +301,12 @@ impl Ledger {
     /// Requests in `timeline` are with the scheduler, and its entries learn their slots. Returns
     /// those that are still on their way, in order of admission.
     pub(crate) fn confirm(&mut self, timeline: &mut Timeline) -> Vec<(u32, Candidate)> {
-        let (slots, pending) = (&self.slots, &mut self.pending);
+        let (slots, several, pending) = (&self.slots, &self.several, &mut self.pending);
         self.on_their_way.retain(|(slot, candidate)| {
             let stays = !timeline.contains(candidate.id);
             if let (false, Some(reservation)) = (stays, &slots[*slot as usize]) {
-                pending[reservation.kind().class.index()] -= reservation.num_sequences();
+                let sequences = several.get(slot).map_or(1, |lessons| lessons.len());
+                pending[reservation.class.index()] -= sequences as u32;
             }
             stays
         });
@@ -302,9 +326,10 @@ impl Ledger {
             if (first, last) == (0, 0) || reservation.id != entry.id {
                 continue;
             }
-            match reservation.lessons {
-                Lessons::One(_) => reservation.delay(first, last),
-                Lessons::Many(_) => several.push((entry.slot, first, last)),
+            if reservation.has_several() {
+                several.push((entry.slot, first, last));
+            } else {
+                reservation.delay(first, last);
             }
         }
         several.sort_unstable();

@@ -11,7 +11,7 @@ use scheduler::{
 use serde::{Deserialize, Serialize};
 
 /// Version of the format; a reader takes its own and no other.
-pub const FORMAT: u16 = 6;
+pub const FORMAT: u16 = 7;
 
 /// How a segment begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

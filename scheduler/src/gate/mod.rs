@@ -321,7 +321,7 @@ impl Gate {
         let reservation = Reservation::new(request, candidate.kind, &forecast);
         let cost = self.tenant_cost(&candidate);
         self.tenants.admit(now, request, cost, reservation.work());
-        let slot = self.ledger.reserve(reservation, candidate);
+        let slot = self.ledger.reserve(reservation, request, candidate);
         for index in 0..request.sequences.len() {
             self.policy.observe(&Sequence::new(request, index), Change::Queued);
         }
