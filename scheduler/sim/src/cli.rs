@@ -176,6 +176,9 @@ struct One {
     /// Judges the refusals by running the log again.
     #[arg(long)]
     refusals: bool,
+    /// Searches for whom to let in if all arrivals were known, so many changes long.
+    #[arg(long, value_name = "CHANGES", default_value_t = 0)]
+    hindsight: usize,
     #[command(flatten)]
     common: Common,
 }
@@ -371,6 +374,9 @@ impl One {
         };
         let device = Device { noise: self.noise, bias: self.bias, corrected: self.corrected };
         bench.detail(&scenario, device, self.refusals, out)?;
+        if self.hindsight > 0 {
+            bench.hindsight(&scenario, self.hindsight, out)?;
+        }
         Ok(())
     }
 }

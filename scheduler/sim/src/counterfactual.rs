@@ -46,12 +46,13 @@ pub fn false_refusals(setup: &Setup, jobs: &[Job], most: usize) -> FalseRefusals
     FalseRefusals { would_meet: share(would_meet), costs_nobody: share(costs_nobody) }
 }
 
-fn met(jobs: &[Job], run: &Run) -> Vec<bool> {
+/// Which requests were in time.
+pub(crate) fn met(jobs: &[Job], run: &Run) -> Vec<bool> {
     run.of(jobs).map(|(job, record)| is_met(job, record)).collect()
 }
 
 /// The run in which those enter that `log` says, by their place among the jobs.
-fn replay(setup: &Setup, jobs: &[Job], log: Vec<bool>) -> Run {
+pub(crate) fn replay(setup: &Setup, jobs: &[Job], log: Vec<bool>) -> Run {
     Setup { admitting: Admitting::Log(log), compared: false, ..setup.clone() }.run(jobs)
 }
 

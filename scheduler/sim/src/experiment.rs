@@ -8,6 +8,7 @@ use scheduler::{AdmissionMode, KindConfig};
 use crate::counterfactual::{FalseRefusals, false_refusals};
 use crate::driver::Setup;
 use crate::front::Admitting;
+use crate::hindsight::{self, Outcome};
 use crate::score::Score;
 use crate::stats::Mean;
 use crate::target::Target;
@@ -177,6 +178,15 @@ impl Scenario {
         effort.over_seeds(|seed| {
             let jobs = self.jobs(effort.requests, seed);
             false_refusals(&self.gated(TRUE_MODEL, rules, seed), &jobs, REFUSALS)
+        })
+    }
+
+    /// The gate, and what a search with all arrivals known finds from there.
+    #[must_use]
+    pub fn hindsight(&self, effort: &Effort, rules: Rules, changes: usize) -> Vec<[Outcome; 2]> {
+        effort.over_seeds(|seed| {
+            let jobs = self.jobs(effort.requests, seed);
+            hindsight::search(&self.gated(TRUE_MODEL, rules, seed), &jobs, changes)
         })
     }
 }

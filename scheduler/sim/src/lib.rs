@@ -11,6 +11,7 @@ pub mod counterfactual;
 mod driver;
 pub mod experiment;
 mod front;
+pub mod hindsight;
 pub mod mooncake;
 pub mod policies;
 pub mod prefix;

@@ -6,6 +6,7 @@ use clap::ValueEnum;
 use scheduler::{KindConfig, Rule};
 
 use crate::experiment::{Device, Effort, Rules, Scenario, TRUE_MODEL, attainment, capacity, gain};
+use crate::hindsight::PARTS;
 use crate::score::{Errors, Score};
 use crate::stats::Mean;
 use crate::table::Table;
@@ -235,6 +236,28 @@ impl Bench {
             let nobody = Mean::of(wrong.iter().map(|wrong| wrong.costs_nobody));
             line("refused, and would have met it", meet.to_string());
             line("refused, and would have cost nobody", nobody.to_string());
+        }
+        writeln!(out, "{table}")
+    }
+
+    /// The gate beside what a search of so many changes finds with all arrivals known, without
+    /// noise.
+    ///
+    /// # Errors
+    /// If `out` cannot be written.
+    pub fn hindsight(
+        &self,
+        scenario: &Scenario,
+        changes: usize,
+        out: &mut impl Write,
+    ) -> io::Result<()> {
+        let found = scenario.hindsight(&self.effort, self.rules, changes);
+        let mut table = Table::new(&["", "in time over offered", "refused, least work first"]);
+        for (i, name) in ["gate", "with hindsight"].into_iter().enumerate() {
+            let in_time = Mean::of(found.iter().map(|both| both[i].in_time));
+            let part = |part: usize| Mean::of(found.iter().map(|both| both[i].refused[part])).mean;
+            let refused: Vec<String> = (0..PARTS).map(|i| format!("{:.2}", part(i))).collect();
+            table.push(vec![name.to_owned(), in_time.to_string(), refused.join(" ")]);
         }
         writeln!(out, "{table}")
     }
