@@ -60,6 +60,7 @@ impl Offered {
 /// The most promises that can be saved up for, or be owed.
 const MOST_SAVED: i64 = 64;
 
+/// One promise, in what a budget counts.
 const PROMISE: i64 = 1_000;
 
 /// What may still be broken of the promises that were given: each one that is given adds a part of
@@ -131,6 +132,7 @@ mod tests {
         }
         assert!(displaced * 1_000 >= given * 50 - 7 * 50 - 1_000, "and nearly all of that may be");
     }
+
     #[test]
     fn what_breaks_by_itself_is_paid_for_first() {
         let mut budget = Budget::default();

@@ -178,7 +178,7 @@ impl Target {
             return Some(End::Completed);
         }
         if has_object(event, "error") {
-            return Some(End::Broken);
+            return Some(if is_expired(event) { End::Expired } else { End::Broken });
         }
         if has_text(event, self.api.text_key()) {
             record.text_at(now);
@@ -204,17 +204,20 @@ async fn refusal(status: StatusCode, exchange: Exchange, record: &mut Record) ->
     record.retry_after = header.and_then(|value| value.to_str().ok()?.parse().ok());
     let body = exchange.whole_body().await?;
     let is_load = matches!(status.as_u16(), 429 | 503 | 529);
-    let expired = serde_json::from_slice::<Value>(&body)
-        .is_ok_and(|answer| answer["error"]["code"] == "expired");
     if !is_load {
         let text = String::from_utf8_lossy(&body[..body.len().min(MAX_COMPLAINT_BYTES)]);
         record.complaint = Some(format!("{status}: {text}"));
     }
-    Ok(match (is_load, expired) {
+    Ok(match (is_load, is_expired(&body)) {
         (true, true) => End::Expired,
         (true, false) => End::Shed,
         (false, _) => End::Refused,
     })
+}
+
+/// The error is that of a request which was let in and could not make its deadline any more.
+fn is_expired(error: &[u8]) -> bool {
+    serde_json::from_slice::<Value>(error).is_ok_and(|error| error["error"]["code"] == "expired")
 }
 
 /// Reads `--extra-body`.

@@ -13,13 +13,14 @@ pub enum End {
     Completed,
     /// Refused for load (429, 503 or 529) before it entered.
     Shed,
-    /// Refused for load after it had been let in: a 429 whose error code is `expired`.
+    /// Refused for load after it had been let in: an error whose code is `expired`, as a 429 or in
+    /// a stream that had begun.
     Expired,
     /// Any other answer that is not a success.
     Refused,
     /// The client gave up waiting, with or without part of an answer.
     TimedOut,
-    /// The answer began and then broke off, or carried an error.
+    /// The answer began and then broke off, or carried another error.
     Broken,
     /// No connection, or the connection ended before any answer.
     Unreachable,

@@ -17,7 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 /// What the server does with a connection; picked by the request's `max_tokens`.
-const SCRIPT: [(&str, bool); 7] = [
+const SCRIPT: [(&str, bool); 9] = [
     // 1: a whole stream with two pieces of text, three tokens by the server's count
     (
         "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n\
@@ -55,6 +55,18 @@ const SCRIPT: [(&str, bool); 7] = [
     ("HTTP/1.1 400 Bad Request\r\ncontent-length: 2\r\n\r\n{}", false),
     // 7: no answer at all
     ("", false),
+    // 8: like 3, after the stream had begun
+    (
+        "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n\
+         data: {\"error\":{\"message\":\"too late\",\"code\":\"expired\"}}\n\n",
+        false,
+    ),
+    // 9: another error there
+    (
+        "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n\
+         data: {\"error\":{\"message\":\"expired\",\"code\":null}}\n\n",
+        false,
+    ),
 ];
 
 async fn play(mut stream: TcpStream) {
@@ -122,11 +134,13 @@ async fn every_kind_of_answer_has_its_own_end() {
         End::Broken,
         End::Refused,
         End::Unreachable,
+        End::Expired,
+        End::Broken,
     ];
     assert_eq!(ends, expected);
     let status: Vec<Option<u16>> = records.iter().map(|record| record.status).collect();
     let ok = Some(200);
-    assert_eq!(status, [ok, Some(429), Some(429), ok, ok, Some(400), None]);
+    assert_eq!(status, [ok, Some(429), Some(429), ok, ok, Some(400), None, ok, ok]);
 
     let done = &records[0];
     assert_eq!((done.gaps.len(), done.usage_tokens, done.prompt_tokens), (1, Some(3), Some(9)));
@@ -142,10 +156,10 @@ async fn counts_sum_to_what_was_sent() {
     let summary = Summary::of(&records, &Slo::default(), Duration::from_secs(1));
     assert_eq!(summary.counts.sent, SCRIPT.len() as u64);
     assert_eq!(summary.counts.ended(), summary.counts.sent);
-    assert_eq!(summary.status.values().sum::<u64>(), 6);
-    assert_eq!(summary.attainment_offered, Some(1.0 / 7.0));
+    assert_eq!(summary.status.values().sum::<u64>(), 8);
+    assert_eq!(summary.attainment_offered, Some(1.0 / 9.0));
     // Completed, expired, timed out and broken had been let in.
-    assert_eq!(summary.attainment_admitted, Some(1.0 / 4.0));
+    assert_eq!(summary.attainment_admitted, Some(1.0 / 6.0));
     assert_eq!(summary.wasted_tokens, 2);
     assert_eq!(summary.retry_after_s, Some((3, 3, 7)));
 }

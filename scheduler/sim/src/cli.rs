@@ -173,12 +173,14 @@ struct One {
     /// The cost model follows the steps.
     #[arg(long)]
     corrected: bool,
-    /// Judges the refusals by running the log again.
+    /// Judges the refusals by running the log again. Steps take what the model says there.
     #[arg(long)]
     refusals: bool,
-    /// Searches for whom to let in if all arrivals were known, so many changes long.
-    #[arg(long, value_name = "CHANGES", default_value_t = 0)]
-    hindsight: usize,
+    /// Searches for whom to let in if all arrivals were known, so many changes long. Steps take
+    /// what the model says there.
+    #[arg(long, value_name = "CHANGES")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    hindsight: Option<u32>,
     #[command(flatten)]
     common: Common,
 }
@@ -374,8 +376,8 @@ impl One {
         };
         let device = Device { noise: self.noise, bias: self.bias, corrected: self.corrected };
         bench.detail(&scenario, device, self.refusals, out)?;
-        if self.hindsight > 0 {
-            bench.hindsight(&scenario, self.hindsight, out)?;
+        if let Some(changes) = self.hindsight {
+            bench.hindsight(&scenario, changes, out)?;
         }
         Ok(())
     }

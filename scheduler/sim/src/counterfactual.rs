@@ -58,26 +58,16 @@ pub(crate) fn replay(setup: &Setup, jobs: &[Job], log: Vec<bool>) -> Run {
 
 #[cfg(test)]
 mod tests {
-    use scheduler::{AdmissionMode, Class, KindConfig, TenantId};
+    use scheduler::{AdmissionMode, KindConfig};
 
     use super::*;
     use crate::profile::CPU;
-    use crate::workload::{Arrivals, Lengths};
     use crate::{Stream, Target, merge};
 
     #[test]
     fn the_log_alone_gives_the_very_same_run() {
         for (seed, target) in [(1, Target::Multiple(4.0)), (2, Target::Seconds(8.0))] {
-            let stream = Stream {
-                class: Class::Latency,
-                tenant: TenantId::DEFAULT,
-                lengths: Lengths::Chat,
-                arrivals: Arrivals::Poisson,
-                rate: 8.0,
-                target,
-                known: true,
-            };
-            let jobs = merge(&[stream], 120.0, &CPU, seed);
+            let jobs = merge(&[Stream::chats(8.0, target)], 120.0, &CPU, seed);
             let gate = Admitting::Gate(AdmissionMode::Deadline, KindConfig::default());
             let setup = Setup { noise: 0.0, ..Setup::new(&CPU, "deadline", gate, seed) };
             let run = setup.run(&jobs);

@@ -183,7 +183,7 @@ impl Scenario {
 
     /// The gate, and what a search with all arrivals known finds from there.
     #[must_use]
-    pub fn hindsight(&self, effort: &Effort, rules: Rules, changes: usize) -> Vec<[Outcome; 2]> {
+    pub fn hindsight(&self, effort: &Effort, rules: Rules, changes: u32) -> Vec<[Outcome; 2]> {
         effort.over_seeds(|seed| {
             let jobs = self.jobs(effort.requests, seed);
             hindsight::search(&self.gated(TRUE_MODEL, rules, seed), &jobs, changes)

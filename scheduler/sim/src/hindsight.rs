@@ -4,8 +4,11 @@
 //! lower bound of the best: a gate that is far below it leaves something to be won, one that is
 //! close to it does not.
 
+use scheduler::Micros;
+
 use crate::counterfactual::{met, replay};
 use crate::driver::Setup;
+use crate::profile::unloaded;
 use crate::random::Random;
 use crate::workload::Job;
 
@@ -25,8 +28,11 @@ pub struct Outcome {
 }
 
 /// The run, and what was found from it by `changes` changes. Steps take what the cost model says.
+///
+/// # Panics
+/// If there are no jobs.
 #[must_use]
-pub fn search(setup: &Setup, jobs: &[Job], changes: usize) -> [Outcome; 2] {
+pub fn search(setup: &Setup, jobs: &[Job], changes: u32) -> [Outcome; 2] {
     let setup = Setup { noise: 0.0, ..setup.clone() };
     let run = setup.run(jobs);
     let mut let_in: Vec<bool> = run.records().map(|record| record.is_admitted()).collect();
@@ -68,12 +74,10 @@ fn changed(
     best
 }
 
-/// The time that a request takes alone on the device, in microseconds.
-fn work(setup: &Setup, job: &Job) -> u64 {
-    let (prompt, chunk) =
-        (job.request.sequences[0].prompt_tokens, setup.config.max_num_batched_tokens);
-    let decode = setup.cost.decode(1, u64::from(prompt) + 1, job.actual - 1);
-    setup.cost.prefill(0, prompt, chunk).plus(decode).0
+/// The time that a request takes alone on the device.
+fn work(setup: &Setup, job: &Job) -> Micros {
+    let prompt = job.request.sequences[0].prompt_tokens;
+    unloaded(&setup.cost, setup.config.max_num_batched_tokens, prompt, job.actual)
 }
 
 fn outcome(setup: &Setup, jobs: &[Job], let_in: &[bool], in_time: &[bool]) -> Outcome {
@@ -95,25 +99,15 @@ fn count(of: &[bool]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use scheduler::{AdmissionMode, Class, KindConfig, TenantId};
+    use scheduler::{AdmissionMode, KindConfig};
 
     use super::*;
     use crate::profile::CPU;
-    use crate::workload::{Arrivals, Lengths};
     use crate::{Admitting, Stream, Target, merge};
 
     #[test]
     fn a_search_never_loses_and_finds_what_a_queue_missed() {
-        let stream = Stream {
-            class: Class::Latency,
-            tenant: TenantId::DEFAULT,
-            lengths: Lengths::Chat,
-            arrivals: Arrivals::Poisson,
-            rate: 8.0,
-            target: Target::Multiple(4.0),
-            known: true,
-        };
-        let jobs = merge(&[stream], 20.0, &CPU, 3);
+        let jobs = merge(&[Stream::chats(8.0, Target::Multiple(4.0))], 20.0, &CPU, 3);
         let found = |admitting| search(&Setup::new(&CPU, "deadline", admitting, 3), &jobs, 150);
         let [gate, better] = found(Admitting::Gate(AdmissionMode::Deadline, KindConfig::default()));
         assert!(gate.in_time > 0.1 && better.in_time >= gate.in_time, "{gate:?} {better:?}");

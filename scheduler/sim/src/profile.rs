@@ -95,7 +95,12 @@ impl Profile {
     /// Time of a request alone on the device, to its last token.
     #[must_use]
     pub fn unloaded(&self, prompt: u32, output: u32) -> Micros {
-        let decode = self.cost.decode(1, u64::from(prompt) + 1, output.saturating_sub(1));
-        self.cost.prefill(0, prompt, self.max_num_batched_tokens).plus(decode)
+        unloaded(&self.cost, self.max_num_batched_tokens, prompt, output)
     }
+}
+
+/// Time of a request alone on a device of this cost, with steps of so many tokens.
+pub(crate) fn unloaded(cost: &CostModel, max_step: u32, prompt: u32, output: u32) -> Micros {
+    let decode = cost.decode(1, u64::from(prompt) + 1, output.saturating_sub(1));
+    cost.prefill(0, prompt, max_step).plus(decode)
 }

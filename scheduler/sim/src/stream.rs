@@ -27,6 +27,20 @@ pub struct Stream {
 }
 
 impl Stream {
+    /// Chats of known lengths, as tests want them.
+    #[cfg(test)]
+    pub(crate) const fn chats(rate: f64, target: Target) -> Stream {
+        Stream {
+            class: Class::Latency,
+            tenant: TenantId::DEFAULT,
+            lengths: Lengths::Chat,
+            arrivals: Arrivals::Poisson,
+            rate,
+            target,
+            known: true,
+        }
+    }
+
     /// `n` requests for a device, in order of arrival and counted from zero. Drawn from `seed`
     /// alone.
     #[must_use]

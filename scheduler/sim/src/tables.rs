@@ -248,7 +248,7 @@ impl Bench {
     pub fn hindsight(
         &self,
         scenario: &Scenario,
-        changes: usize,
+        changes: u32,
         out: &mut impl Write,
     ) -> io::Result<()> {
         let found = scenario.hindsight(&self.effort, self.rules, changes);
