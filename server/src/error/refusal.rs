@@ -138,6 +138,9 @@ fn shed_message(shed: &Shed) -> String {
 fn by_forecast(shed: &Shed) -> String {
     let times = late(shed.quantity, shed.predicted, shed.budget);
     match shed.rule {
+        Rule::Own if shed.predicted <= shed.budget => {
+            format!("{times}, which is within the margin of error of forecasts")
+        }
         Rule::Own | Rule::Bound => times,
         Rule::Harm => {
             format!("a request that was admitted before would be late because of it ({times})")

@@ -69,6 +69,12 @@ fn a_shed_request_is_told_why_in_words() {
         "Not admitted: the first token would come after about 2300 ms, 1500 ms are allowed; 7 \
          sequences are ahead in the queue. Retry after 3 s."
     );
+    assert_eq!(
+        message(Shed { budget: Micros::from_millis(2_500), ..SHED }),
+        "Not admitted: the first token would come after about 2300 ms, 2500 ms are allowed, which \
+         is within the margin of error of forecasts; 7 sequences are ahead in the queue. Retry \
+         after 3 s."
+    );
     let quantity = Quantity::LastToken;
     let harm = Shed { rule: Rule::Harm, quantity, budget: Micros::MAX, position: 1, ..SHED };
     assert_eq!(
